@@ -14,6 +14,7 @@ import xxhash
 from conftest import HERE
 
 from seqpack_cli import ImportOptions, import_store
+from seqpack_cli.files.url import AnyPath
 
 Documents = list[list[list[int]]]
 # By the dtype code, of struct: 6 and 7 are floating point, 9 and 10 those of fairseq alone.
@@ -69,7 +70,7 @@ def read_pair(index: bytes, data: bytes) -> Documents:
         if place > len(data):
             raise ValueError("end")
         sequences.append(list(struct.unpack(f"<{length}{letter}", data[start:place])))
-    if place != len(data) or firsts[0] != 0 or firsts[-1] != num_sequences:
+    if place != len(data) or not firsts or firsts[0] != 0 or firsts[-1] != num_sequences:
         raise ValueError("end")
     if any(first > last for first, last in pairwise(firsts)):
         raise ValueError("documents")
@@ -82,7 +83,7 @@ def hash_ids(document: list[list[int]]) -> int:
     return xxhash.xxh3_64_intdigest(struct.pack(f"<{len(ids)}i", *ids))
 
 
-def import_ids(inputs: Path | list[Path], output: Path, **options: Any) -> dict[str, Any]:
+def import_ids(inputs: AnyPath | list[Path], output: Path, **options: Any) -> dict[str, Any]:
     """Import in this process and return the manifest."""
     if "tokenizer" not in options:
         options.setdefault("vocab_size", 1000)

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from command import run
 
@@ -42,15 +43,26 @@ def run_command(command: str) -> str:
     ).stdout
 
 
-def run_page(text: str) -> None:
-    """Run the console and Python blocks of a page in order, and compare what it shows."""
-    for language, block in find_blocks(text, "console", "python"):
-        if language == "python":
-            exec(block, {})  # noqa: S102
+def run_page(text: str, *languages: str) -> dict[str, Any]:
+    """Run the blocks of a page in order, and compare what it shows.
+
+    Args:
+        languages: of the blocks; none are `console` and `python`.
+
+    Returns:
+        What the blocks of Python define; none sees what another one defines.
+    """
+    defined: dict[str, Any] = {}
+    for language, block in find_blocks(text, *(languages or ("console", "python"))):
+        if language != "console":
+            names: dict[str, Any] = {}
+            exec(block, names)  # noqa: S102
+            defined |= names
             continue
         for command, shown in split_commands(block):
             printed = run_command(command)
             assert MEASURED.sub("#", printed) == MEASURED.sub("#", shown), command
+    return defined
 
 
 def find_headings(text: str) -> set[str]:

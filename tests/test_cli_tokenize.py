@@ -80,7 +80,7 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
             b"abc",
             ["--format", "xml"],
             2,
-            "'xml' is not one of 'auto', 'text', 'jsonl', 'json', 'parquet', 'csv'",
+            "'xml' is not one of 'auto', 'text', 'jsonl', 'json', 'parquet', 'arrow', 'csv'",
         ),
         (
             b"abc",

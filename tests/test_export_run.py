@@ -154,6 +154,21 @@ def test_parquet_files_have_at_most_a_number_of_bytes(tmp_path: Path) -> None:
     ]
 
 
+def test_parquet_files_say_which_documents_they_hold(tmp_path: Path) -> None:
+    texts = ["", *(text for text in make_texts([40] * 20) for text in (text, ""))]
+    path = make_store(tmp_path, texts, max_length=8)
+    export_parquet(Task(open_exported(path), tmp_path / "out", False, None), max_file_bytes=40_000)
+    files = sorted((tmp_path / "out").iterdir())
+    metadata = [pq.read_metadata(file).metadata[b"seqpack.export"] for file in files]
+    ranges = [json.loads(each)["documents"] for each in metadata]
+    assert len(ranges) > 2
+    assert [ranges[0][0], ranges[-1][1]] == [0, 41]
+    assert all(first[1] == second[0] for first, second in pairwise(ranges))
+    for file, (first, end) in zip(files, ranges, strict=True):
+        found = pq.read_table(file)["document"].to_pylist()
+        assert first <= found[0] <= found[-1] < end
+
+
 @pytest.mark.parametrize("part_bytes", [12, 1 << 20])
 def test_megatron_has_the_documents_of_the_store(tmp_path: Path, part_bytes: int) -> None:
     path = make_store(tmp_path, TEXTS, max_length=6, part_bytes=part_bytes)

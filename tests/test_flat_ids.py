@@ -11,9 +11,11 @@ from command import check_refused, run
 from foreign_ids import hash_ids, import_ids, write_pair
 from hypothesis import given
 from hypothesis import strategies as st
+from object_store import write_object
 from page_store import read_store
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
+from seqpack_cli.files.url import Url
 
 EOS = 7
 PLACE_HINT = "pass the --eos and the --dtype that wrote the file"
@@ -65,13 +67,20 @@ def test_documents_end_after_each_end_token(
     assert len(manifest["parts"]) == 1 or part_bytes < source.stat().st_size
 
 
-def test_documents_longer_than_a_block(tmp_path: Path) -> None:
-    """Also in an array whose header is no multiple of an id's size away from the blocks' ends."""
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_documents_longer_than_a_block(tmp_path: Path, is_remote: bool) -> None:
+    """Here and in an object store, whose blocks may end within an id."""
     ids = np.random.default_rng(0).integers(8, 1000, 700_000, "<i8")
     ids[[5, 400_000, 400_001]] = EOS
+    source: Path | Url = tmp_path / "ids.npy"
     np.save(tmp_path / "ids.npy", ids)
-    import_ids(tmp_path / "ids.npy", tmp_path / "store", eos=EOS, part_bytes=1 << 20)
-    assert read_store(tmp_path / "store").sequences == split(ids.tolist())
+    if is_remote:
+        source = Url(f"memory://{tmp_path.name}/ids.npy")
+        write_object(source, (tmp_path / "ids.npy").read_bytes())
+    import_ids(source, tmp_path / "store", eos=EOS, part_bytes=1 << 20)
+    found = read_store(tmp_path / "store")
+    assert found.sequences == split(ids.tolist())
+    assert len(found.manifest["parts"]) == 2
 
 
 def test_flat_import_tells_how_documents_end(tmp_path: Path) -> None:

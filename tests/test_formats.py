@@ -11,6 +11,7 @@ import lzma
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import run
@@ -67,18 +68,33 @@ def make_parquet(texts: Sequence[str | None]) -> bytes:
     return file.getvalue()
 
 
+def make_arrow(texts: Sequence[str | None], open_writer: Any = pa.ipc.new_stream) -> bytes:
+    file = io.BytesIO()
+    table = pa.table({"id": range(len(texts)), "text": pa.array(texts, pa.string())})
+    with open_writer(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    return file.getvalue()
+
+
+def make_feather(texts: Sequence[str | None]) -> bytes:
+    return make_arrow(texts, pa.ipc.new_file)
+
+
 MAKERS = {
     ".jsonl": make_jsonl,
     ".json": make_json,
     ".csv": make_csv,
     ".tsv": make_tsv,
     ".parquet": make_parquet,
+    ".arrow": make_arrow,
+    ".feather": make_feather,
 }
+BINARY = (".parquet", ".arrow", ".feather")
 FILES = [
     (kind, packing)
     for kind in MAKERS
     for packing in COMPRESSORS
-    if not (kind == ".parquet" and packing)
+    if not (kind in BINARY and packing)
 ]
 
 
@@ -112,6 +128,8 @@ def read_rows(store: Path) -> list[list[int]]:
         ("a.csv.xz", FileFormat("csv", "xz", ",", None)),
         ("a.Tsv.Zst", FileFormat("csv", "zstd", "\t", None)),
         ("a.parquet", FileFormat("parquet", "", ",", None)),
+        ("a.arrow", FileFormat("arrow", "", ",", None)),
+        ("a.Feather", FileFormat("arrow", "", ",", None)),
         ("a.gz", FileFormat(None, "gzip", ",", None)),
         ("a.gz.txt", FileFormat("text", "", ",", None)),
         ("a.txt.bak", FileFormat(None, "", ",", None)),
@@ -223,7 +241,7 @@ def test_two_workers_give_the_bytes_of_one(tmp_path: Path) -> None:
     assert len(open_store(tmp_path / "by-2").manifest["parts"]) > len(FILES)
 
 
-@pytest.mark.parametrize("kind", [".json", ".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("kind", [".json", ".csv", ".csv.gz", ".parquet", ".arrow"])
 def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> None:
     texts = ["a", None, "c", "d", None, "f", "g", None]
     name, packing = (kind.removesuffix(".gz"), ".gz" if kind.endswith(".gz") else "")
@@ -243,7 +261,7 @@ def test_rejects_are_numbered_as_in_their_file(tmp_path: Path, kind: str) -> Non
         (str(path), 5),
         (str(path), 8),
     ]
-    assert all((reject["byte"] is None) == (kind == ".parquet") for reject in rejects)
+    assert all((reject["byte"] is None) == (kind in BINARY) for reject in rejects)
     assert read_rows(tmp_path / "out" / "store") == [[*text.encode()] for text in "xyacdfg"]
 
 

@@ -93,12 +93,21 @@ def write_pairs(path: Path, text: Path) -> Path:
     return path
 
 
+def copy_pairs(store: Path, folder: Path) -> Path:
+    """Copy the parts of a store, which are indexed datasets."""
+    folder.mkdir()
+    for path in (*store.glob("*.bin"), *store.glob("*.idx")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
 @pytest.mark.slow  # cases 29 to 31 of test_cases_folders.py kill at known places
 @pytest.mark.parametrize(
     ("command", "kinds"),
     [
         ("tokenize", ("parent", "worker", "interrupt")),
         ("tokenize prompts", ("parent", "worker")),
+        ("import", ("parent", "interrupt", "terminate")),
         ("pack", ("parent, at once", "all", "terminate")),
     ],
 )
@@ -113,6 +122,10 @@ def test_runs_killed_at_random_times_end_with_the_same_bytes(
             *("tokenize", write_pairs(tmp_path / "pairs.jsonl", text), "--tokenizer", tokenizer),
             *("--prompt-field", "q", "--completion-field", "a", "--part-bytes", "100kB"),
             *("--max-length", "16", "--overlap", "4"),
+        ],
+        "import": [
+            *("import", copy_pairs(store, tmp_path / "in")),
+            *("--vocab-size", "300", "--part-bytes", "50kB"),
         ],
         "pack": ["pack", store, "--shard-bytes", "150kB"],
     }[command]

@@ -459,4 +459,4 @@ def test_pairs_in_an_object_store(
         assert here[name] == there[name] == found[name]
     with pytest.raises(DataError, match=r"s3://import/in/a\.idx: .* bytes, its header says"):
         put_object(server.upstream, f"{BUCKET}/in/a.idx", (pairs / "a.idx").read_bytes()[:-8])
-        import_ids([f"s3://{BUCKET}/in/a"], tmp_path / "other")  # type: ignore[list-item]
+        import_ids(f"s3://{BUCKET}/in/a", tmp_path / "other")

@@ -136,7 +136,8 @@ def test_missing_file_of_a_pair(
         ("e.txt", ".txt files are not supported", "run seqpack tokenize to read text"),
         (
             "f.data",
-            "expected one of the suffixes .idx .bin .npy .jsonl .ndjson .json .parquet .arrow",
+            "expected one of the suffixes .idx .bin .npy .jsonl .ndjson .json .parquet .arrow "
+            ".arrows .feather .ipc",
             "pass --format flat if the file holds ids alone, or --format jsonl",
         ),
         ("f.bin.gz", "a compressed flat file", "decompress it"),

@@ -84,6 +84,20 @@ def test_tokenize_gives_the_bytes_of_a_local_run(
     assert "already complete" in again.stdout
 
 
+def test_import_gives_the_bytes_of_a_local_run(
+    cluster: Cluster, store: Path, tmp_path: Path
+) -> None:
+    """A part of a store is an indexed dataset."""
+    (tmp_path / "in").mkdir()
+    for path in (*store.glob("*.bin"), *store.glob("*.idx")):
+        (tmp_path / "in" / path.name).write_bytes(path.read_bytes())
+    arguments = ["import", tmp_path / "in", "--vocab-size", 65_536, "--part-bytes", "30KB"]
+    assert run(*arguments, "-o", tmp_path / "local").exit_code == 0
+    assert run(*arguments, "-o", tmp_path / "ray", *RAY).exit_code == 0
+    assert hash_folder(tmp_path / "ray") == hash_folder(tmp_path / "local")
+    assert len(list((tmp_path / "ray").glob("part-*.bin"))) > 3
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -141,7 +141,8 @@ def test_folder_without_a_known_suffix_is_refused(tmp_path: Path) -> None:
         f"(skipped 1 file with an unknown suffix: {tmp_path}/a.png)"
     )
     assert caught.value.hint == (
-        "known suffixes: .txt .text .md .jsonl .ndjson .json .parquet .csv .tsv .gz .bz2 .xz .zst; "
+        "known suffixes: .txt .text .md .jsonl .ndjson .json .parquet .arrow .arrows .feather .ipc "
+        ".csv .tsv .gz .bz2 .xz .zst; "
         "or pass --format text to read every file"
     )
 

@@ -18,6 +18,7 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import NATURAL, PLACE
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.wording import count
+from seqpack_cli.shards.exports.formats import FORMATS
 
 
 @click.command("export", cls=OneValueCommand, short_help="Write files that other trainers read.")
@@ -25,7 +26,7 @@ from seqpack_cli.reporting.wording import count
 @output_option("Folder (parquet), prefix (megatron) or file (nanogpt) to write.")
 @click.option(
     "--to",
-    type=click.Choice(["parquet", "megatron", "nanogpt"]),
+    type=click.Choice(FORMATS),
     default="parquet",
     show_default=True,
     help="Format to write. parquet: a folder of Parquet files, which load_dataset of the package "

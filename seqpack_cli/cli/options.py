@@ -41,18 +41,18 @@ class OneValueCommand(click.Command):
 format_option = click.option(
     "--format",
     "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "csv"]),
+    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "arrow", "csv"]),
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
-    "for unknown suffixes of files that are named or match --include. csv includes tab-separated "
-    "files (.tsv).",
+    "for unknown suffixes of files that are named or match --include. jsonl is one JSON object per "
+    "line, json one array of objects. csv includes tab-separated files (.tsv).",
 )
 text_field_option = click.option(
     "--text-field",
     default="text",
     show_default=True,
-    help="Field (JSON lines) or column (CSV, Parquet) that holds the text; a.b is field b inside "
+    help="Field (JSON) or column (CSV, Parquet, Arrow) that holds the text; a.b is field b inside "
     "a. Instead of it, tokenize makes the text with --completion-field or --messages-field.",
 )
 max_document_option = click.option(

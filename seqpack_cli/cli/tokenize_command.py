@@ -133,13 +133,13 @@ def command(
 ) -> None:
     """Tokenize text files into a token store, the folder that `seqpack pack` reads.
 
-    INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson .parquet .csv .tsv files below it,
-    in the order of their paths), a glob pattern, a URL (s3:// or gs://), or - for standard input.
-    It may be omitted with --files-from. Files may be compressed (.gz .bz2 .xz .zst). A record is
-    one line, file or paragraph of text, one JSON line, or one table row; its text is a document,
-    and each document becomes one sequence, or several if it is cut. Running the same command again
-    continues an interrupted run; with other options or a changed input it is an error unless
-    --overwrite is given.
+    INPUT is a file, a folder (all .txt .text .md .jsonl .ndjson .parquet .arrow .arrows .feather
+    .ipc .csv .tsv files below it, in the order of their paths), a glob pattern, a URL (s3:// or
+    gs://), or - for standard input. It may be omitted with --files-from. A .json file must be named
+    or match a glob. Files may be compressed (.gz .bz2 .xz .zst). A record is one line, file or
+    paragraph of text, a JSON object, or a table row; its text is a document, and each document
+    becomes one sequence, or several if it is cut. Running the same command again continues an
+    interrupted run; with other options or a changed input it needs --overwrite.
 
     \b
     A folder of text files, one document per line, one id per byte:

@@ -35,7 +35,7 @@ class DocumentOptions:
     """How records become texts.
 
     Args:
-        text_field: the field of JSON lines, or the column of Parquet and CSV; a.b is nested.
+        text_field: the field of JSON, or the column of Parquet, Arrow and CSV; a.b is nested.
         encoding_errors: "error", "replace" or "skip" a record that is not valid UTF-8.
         on_bad_record: "error" or "skip" a record without a text.
         max_document_bytes: a longer document is an error.
@@ -57,7 +57,7 @@ class Reject(NamedTuple):
     """A record that was rejected."""
 
     record: int  # from 0, within the range
-    byte: int | None  # of the text; None for a row of Parquet
+    byte: int | None  # of the text; None for a row of Parquet or Arrow
     reason: str
 
 

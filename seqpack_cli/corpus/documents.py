@@ -26,9 +26,10 @@ from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
-from seqpack_cli.corpus.parquet_rows import iter_parquet_documents
 from seqpack_cli.corpus.records import RecordBlock, iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
+from seqpack_cli.corpus.table_rows import iter_table_documents
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 
@@ -56,8 +57,8 @@ def iter_documents(
         MachineError: the package for this format is not installed.
     """
     text = text or FieldText(options.text_field, takes_words(readers))
-    if source_range.source.format == "parquet":
-        return iter_parquet_documents(source_range, options, on_read, readers, text)
+    if source_range.source.format in TABLE_FORMATS:
+        return iter_table_documents(source_range, options, on_read, readers, text)
     if source_range.source.format == "csv":
         return iter_csv_documents(source_range, options, on_read, readers, text)
     return _iter_line_documents(source_range, options, on_read, readers, text)
@@ -73,9 +74,8 @@ def _iter_line_documents(
     source = source_range.source
     num_lists = text.num_values + len(readers)
     num_records = 0
-    read = iter_json_records if source.format == "json" else iter_records
     limit = options.max_document_bytes
-    for block in read(source_range, max_document_bytes=limit, on_read=on_read):
+    for block in iter_record_blocks(source_range, max_document_bytes=limit, on_read=on_read):
         found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
         quick = _read_all(block, source, text, readers)
         if quick is None:
@@ -93,8 +93,16 @@ def _iter_line_documents(
         num_records += len(block.records)
 
 
+def iter_record_blocks(
+    source_range: SourceRange, *, max_document_bytes: int, on_read: OnRead
+) -> Iterator[RecordBlock]:
+    """Read the raw records of a range of text or JSON; see `iter_records`."""
+    read = iter_json_records if source_range.source.format == "json" else iter_records
+    return read(source_range, max_document_bytes=max_document_bytes, on_read=on_read)
+
+
 def _find_place(source: Source, block: RecordBlock, index: int) -> str:
-    return _find_record(source, block, index, block.find_start(index))
+    return find_record(source, block, index, block.find_start(index))
 
 
 def _read_all(
@@ -142,13 +150,14 @@ def _read_each(
         except BadRecordError as error:
             inside = error.byte if isinstance(error, BadEncodingError) else 0
             byte = block.find_start(index) + inside
-            find_place = functools.partial(_find_record, source, block, index, byte)
+            find_place = functools.partial(find_record, source, block, index, byte)
             if block.is_array and isinstance(error, NotJsonError):  # whatever the options say
                 raise DataError(f"{find_place()}: {error.reason}", hint=ARRAY_HINT) from error
             found.reject(error, byte, find_place)
 
 
-def _find_record(source: Source, block: RecordBlock, index: int, byte: int) -> str:
+def find_record(source: Source, block: RecordBlock, index: int, byte: int) -> str:
+    """Return "path:line" of a byte of a record, with the number of an element of an array."""
     place = f"{source.path}:{find_line_number(source, byte)}"
     return place if block.num_before is None else f"{place}: record {block.num_before + index + 1}"
 

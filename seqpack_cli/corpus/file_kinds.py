@@ -67,7 +67,8 @@ def _hint_kind(kind: str, source: Source) -> str:
         return _hint_pipe(f"{kind} -dc", source)
     if kind in ("zip", "7z", "tar"):
         return UNPACK
-    return "pass --format parquet" if kind == "Parquet" and not source.compression else CONVERT
+    is_table = kind in ("Parquet", "Arrow") and not source.compression
+    return f"pass --format {kind.lower()}" if is_table else CONVERT
 
 
 def _hint_pipe(command: str, source: Source) -> str:

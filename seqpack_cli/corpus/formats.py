@@ -81,6 +81,8 @@ class FileFormat(NamedTuple):
         return UNNAMED_JSON if self.format == "json" else ""
 
 
+ARROW = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
+ARROW_FORMATS = Formats(ARROW, {}, fallback="arrow", hint="name the files, or pass a glob")
 TEXT_FORMATS = Formats(
     {
         ".txt": "text",
@@ -90,12 +92,14 @@ TEXT_FORMATS = Formats(
         ".ndjson": "jsonl",
         ".json": "json",
         ".parquet": "parquet",
+        **ARROW,
         ".csv": "csv",
         ".tsv": "csv",
     },
     ARCHIVES,
     fallback="text",
     hint="pass --format text to read every file",
+    by_suffix={"arrow": ARROW_FORMATS},
 )
 IDS_FORMATS = Formats(
     {
@@ -106,7 +110,7 @@ IDS_FORMATS = Formats(
         ".ndjson": "jsonl",
         ".json": "json",
         ".parquet": "parquet",
-        ".arrow": "arrow",
+        **ARROW,
     },
     {**dict.fromkeys((".txt", ".text", ".md", ".csv", ".tsv"), TOKENIZE), **ARCHIVES},
     fallback=None,
@@ -126,6 +130,7 @@ IDS_FORMATS = Formats(
             hint="name the files, or pass a glob",
             reads_ids=True,
         ),
+        "arrow": ARROW_FORMATS,
     },
     reads_ids=True,
 )

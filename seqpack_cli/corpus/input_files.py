@@ -10,6 +10,7 @@ from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.pairs import Pair, find_prefix, join_pairs
 from seqpack_cli.corpus.remote_files import find_remote_files
+from seqpack_cli.corpus.saved_datasets import choose_saved_files
 from seqpack_cli.errors import OptionError, SeqpackError
 from seqpack_cli.files.inputs import ListedName, find_input
 from seqpack_cli.files.manifest import find_format, is_run_folder
@@ -48,7 +49,8 @@ def naming_line(name: str) -> Iterator[None]:
 
 def _find_files(name: str, search: Search, *, is_listed: bool) -> list[FoundFile]:
     find = find_input(name).choose(here=find_local_files, there=find_remote_files)
-    return find(name, search, is_listed=is_listed)
+    found = find(name, search, is_listed=is_listed)
+    return choose_saved_files(found, name, search)
 
 
 def _find_pair_files(name: str, search: Search, *, is_listed: bool) -> list[FoundFile]:

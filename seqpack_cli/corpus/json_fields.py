@@ -42,10 +42,10 @@ def read_json_records(records: list[bytes], text: TextReader, readers: Readers) 
     names = (*text.names, *(reader.name for reader in readers))
     num_texts = len(text.names)
     try:
-        columns = _read_columns(records, names, text.optional)
+        columns = read_columns(records, names, text.optional)
         of_text = [*columns[:num_texts], *columns[len(names) :]]
         kept = columns[num_texts : len(names)]
-        if any(map(_may_differ, (*kept, *of_text))):
+        if any(map(may_differ, (*kept, *of_text))):
             return None
         if find_parser().may_return_surrogates:
             for name, values in zip((*names, *text.optional), columns, strict=True):
@@ -70,10 +70,10 @@ def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str
     keys = {key for name in names for key in list_keys(name)} if text.takes_strings else EVERY_KEY
     value = parse_object(line, keys, text.names[0])
     raw_texts = [
-        _find_needed(value, name, option, text.names)
+        find_needed(value, name, option, text.names)
         for name, option in zip(text.names, text.options, strict=True)
     ]
-    raw_texts += [_find_optional(value, name) for name in text.optional]
+    raw_texts += [find_optional(value, name) for name in text.optional]
     if not text.takes_strings:
         for name, raw_text in zip((*text.names, *text.optional), raw_texts, strict=True):
             check_unicode(name, raw_text)
@@ -82,7 +82,7 @@ def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str
     except BadRecordError as error:
         raise _propose_messages(error, value, text, raw_texts[0]) from error
     for reader in readers:
-        field = _find_needed(value, reader.name, KEEP)
+        field = find_needed(value, reader.name, KEEP)
         check_unicode(reader.name, field)
         found.append(reader.read(field, raw_texts[0]))
     return made, found
@@ -98,27 +98,41 @@ def _propose_messages(
     return BadRecordError(error.reason, propose_messages(name))
 
 
-def _find_needed(value: dict[str, Any], name: str, option: str, taken: Sequence[str] = ()) -> Any:
+def find_needed(value: dict[str, Any], name: str, option: str, taken: Sequence[str] = ()) -> Any:
+    """Return a field of an object; raises BadRecordError if there is none.
+
+    Args:
+        option: which asks for the field.
+        taken: fields that other options ask for.
+    """
     try:
         return find_field(value, name)
     except KeyError as error:
         raise missing_field_error("field", option, name, value, taken=taken) from error
 
 
-def _find_optional(value: dict[str, Any], name: str) -> Any:
+def find_optional(value: dict[str, Any], name: str) -> Any:
+    """Return a field of an object, None if there is none."""
     try:
         return find_field(value, name)
     except KeyError:
         return None
 
 
-def _read_columns(
+def read_columns(
     records: list[bytes], names: Sequence[str], optional: Sequence[str] = ()
 ) -> list[list[Any]]:
-    """Return the values of each field; raise ValueError or KeyError if a record is bad."""
+    """Return the values of each field, at once.
+
+    Args:
+        optional: fields whose value is None where a record lacks them; they come last.
+
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, RecursionError: a record is bad.
+    """
     loads, dumps, *_ = find_parser()
     finders: list[Callable[[Any], Any]] = list(map(_make_finder, names))
-    finders += [functools.partial(_find_optional, name=name) for name in optional]
+    finders += [functools.partial(find_optional, name=name) for name in optional]
     columns: list[list[Any]] = [[] for _ in finders]
     step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
     for start in range(0, len(records), step):
@@ -126,7 +140,7 @@ def _read_columns(
         objects = list(map(loads, chunk))
         for column, find in zip(columns, finders, strict=True):
             column.extend(map(find, objects))
-        num_cut = _cut_texts(objects, names[0]) if step < MAX_LONG else 0
+        num_cut = _cut_values(objects, names) if step < MAX_LONG else 0
         if not _has_all_keys(b"\n".join(chunk), dumps(objects), num_cut):
             raise ValueError("a duplicate key")
     return columns
@@ -149,14 +163,20 @@ def _look_up(value: Any, key: str) -> Any:
     return value[key]
 
 
-def _cut_texts(objects: list[dict[str, Any]], name: str) -> int:
-    """Empty the texts of objects, so that they are written faster; return the quotes in them."""
+def _cut_values(objects: list[dict[str, Any]], names: Sequence[str]) -> int:
+    """Empty texts and lists of numbers, so that objects are written faster; return their quotes.
+
+    Those in a list that is not of numbers alone are not counted: it is read on its own.
+    """
     num_quotes = 0
     for value in objects:
-        text = value.get(name)
-        if type(text) is str:
-            num_quotes += text.count('"')
-            value[name] = ""
+        for name in names:
+            found = value.get(name)
+            if type(found) is str:
+                num_quotes += found.count('"')
+                value[name] = ""
+            elif type(found) is list and found and type(found[0]) is int:
+                value[name] = None
     return num_quotes
 
 
@@ -174,8 +194,8 @@ def _has_all_keys(text: bytes, parsed: bytes, num_cut: int) -> bool:
     return text.count(b'"') + spelled == parsed.count(b'"') + num_cut
 
 
-def _may_differ(values: list[Any]) -> bool:
-    """Return whether the standard library may have parsed other values."""
+def may_differ(values: list[Any]) -> bool:
+    """Return whether the standard library may have parsed other values than orjson."""
     for kinds, level in iter_levels(values):
         if float in kinds:
             sizes = [abs(value) for value in level if type(value) is float]

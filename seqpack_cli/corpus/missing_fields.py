@@ -19,6 +19,7 @@ from seqpack_cli.errors import join_items, quote
 KEEP = "--keep"
 TEXT_FIELD = "--text-field"
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
+IDS_FIELD, DOCUMENT_FIELD = "--ids-field", "--document-field"
 SIMILAR = 0.7  # of two names, from 0 to 1
 
 
@@ -70,10 +71,25 @@ def _find_likely(
         return similar[0]
     if option == KEEP:
         return None
-    kind = list if option == MESSAGES_FIELD else str
+    is_likely = LIKELY.get(option, _is_text)
     sizes = {
         name: len(value)
         for name, value in found.items()
-        if isinstance(value, kind) and name not in taken and name.isprintable()
+        if is_likely(value) and name not in taken and name.isprintable()
     }
     return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and not any(isinstance(x, str | list | dict) for x in value[:1])
+
+
+LIKELY = {MESSAGES_FIELD: _is_list, IDS_FIELD: _is_ids}  # what an option probably means

@@ -27,8 +27,8 @@ def find_prefix(name: str, search: Search) -> FoundFile | None:
     Raises:
         OptionError: there is a .bin only.
     """
-    index = _find_one(f"{name}.idx", search)
-    if index is None and _find_one(f"{name}.bin", search) is not None:
+    index = find_one(f"{name}.idx", search)
+    if index is None and find_one(f"{name}.bin", search) is not None:
         raise _missing_error(f"{name}.idx", f"{name}.bin")
     return index
 
@@ -45,7 +45,7 @@ def join_pairs(files: list[FoundFile], search: Search) -> list[Pair]:
     unknown = [name for name in others if name and name not in found and name not in excluded]
     if unknown:
         num_threads = find_input(unknown[0]).choose(here=1, there=min(NUM_THREADS, len(unknown)))
-        looked = map_ahead(lambda name: _find_one(name, search), unknown, num_threads=num_threads)
+        looked = map_ahead(lambda name: find_one(name, search), unknown, num_threads=num_threads)
         found.update((file.path, file) for file in looked if file is not None)
     pairs: dict[str, Pair] = {}  # by the path of the .bin
     for file, name in zip(files, others, strict=True):
@@ -71,7 +71,7 @@ def _name_partner(path: str) -> str:
     return path[:-4] + PARTNERS[suffix] if suffix in PARTNERS else ""
 
 
-def _find_one(name: str, search: Search) -> FoundFile | None:
+def find_one(name: str, search: Search) -> FoundFile | None:
     """Find a file by its very name."""
     find = find_input(name).choose(here=find_local_files, there=find_remote_files)
     try:

@@ -1,4 +1,4 @@
-"""Find the columns of a Parquet file by their names, and check their types.
+"""Find the columns of a Parquet or Arrow file by their names, and check their types.
 
 A name is that of a column, or a dotted path of the fields of structs.
 """
@@ -27,7 +27,9 @@ from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, quote
 
 
-def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) -> list[str | None]:
+def find_columns(
+    schema: Any, source: Source, text: TextReader, readers: Readers
+) -> list[str | None]:
     """Check the types of the text's columns and of the kept ones; return their names.
 
     One that the text may lack is None if it is missing.
@@ -35,9 +37,8 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
     Raises:
         DataError: a column is missing, or of another type.
     """
-    schema = file.schema_arrow
     for name, option in zip(text.names, text.options, strict=True):
-        kind = _find_needed(schema, name, option, text.names, source)
+        kind = find_needed(schema, name, option, text.names, source)
         if text.takes_strings:
             hint = hint_about(make_like(kind), name, option)
             _check_strings(kind, name, source, takes_words=takes_words(readers), hint=hint)
@@ -45,18 +46,23 @@ def find_columns(file: Any, source: Source, text: TextReader, readers: Readers) 
             _check_json(kind, name, source)
     optional: list[str | None] = []
     for name in text.optional:
-        kind = _find_type(schema, name, source)
+        kind = find_type(schema, name, source)
         optional.append(None if kind is None else name)
         if kind is not None:
             _check_json(kind, name, source)
     for reader in readers:
-        kind = _find_needed(schema, reader.name, KEEP, (), source)
-        if not is_kept(kind):
-            raise DataError(
-                f"{source.path}: column {quote(reader.name)} is {kind}, expected {KEPT_TYPES}",
-                hint="convert the column, or keep another one",
-            )
+        check_kept(schema, reader.name, source)
     return [*text.names, *optional, *(reader.name for reader in readers)]
+
+
+def check_kept(schema: Any, name: str, source: Source) -> None:
+    """Raise DataError unless there is a column of this name that can be kept."""
+    kind = find_needed(schema, name, KEEP, (), source)
+    if not is_kept(kind):
+        raise DataError(
+            f"{source.path}: column {quote(name)} is {kind}, expected {KEPT_TYPES}",
+            hint="convert the column, or keep another one",
+        )
 
 
 def _check_strings(
@@ -96,9 +102,17 @@ def _path_to(column: str, names: Sequence[str]) -> list[str]:
     return [column] if column in names else column.split(".")
 
 
-def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
-    """Return the type of a column; an error if there is none."""
-    kind = _find_type(schema, name, source)
+def find_needed(schema: Any, name: str, option: str, taken: Sequence[str], source: Source) -> Any:
+    """Return the type of a column.
+
+    Args:
+        option: which asks for the column.
+        taken: columns that other options ask for.
+
+    Raises:
+        DataError: there is none, or two of that name.
+    """
+    kind = find_type(schema, name, source)
     if kind is None:
         found = {field.name: make_like(field.type) for field in schema}
         error = missing_field_error("column", option, name, found, taken=taken)
@@ -106,7 +120,7 @@ def _find_needed(schema: Any, name: str, option: str, taken: Sequence[str], sour
     return kind
 
 
-def _find_type(schema: Any, wanted: str, source: Source) -> Any:
+def find_type(schema: Any, wanted: str, source: Source) -> Any:
     """Return the type of a column, None if there is none."""
     import pyarrow as pa
 

@@ -64,3 +64,27 @@ def is_json(kind: Any) -> bool:
     if pa.types.is_map(kind):
         return is_text(kind.key_type) and is_json(kind.item_type)
     return pa.types.is_null(kind) or is_kept(kind)
+
+
+def is_number_list(kind: Any, *, takes_booleans: bool = False) -> bool:
+    """Return whether values of a type are lists of integers."""
+    import pyarrow as pa
+
+    if not is_list(kind):
+        return False
+    is_boolean = takes_booleans and pa.types.is_boolean(kind.value_type)
+    return bool(is_boolean or pa.types.is_integer(kind.value_type))
+
+
+def is_integer(kind: Any) -> bool:
+    """Return whether values of a type are integers."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind))
+
+
+def is_null(kind: Any) -> bool:
+    """Return whether all values of a type are null."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_null(kind))

@@ -8,11 +8,12 @@ stay whole. Small files share a part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
+from seqpack_cli.corpus.arrow_rows import read_arrow_schema
 from seqpack_cli.corpus.json_head import check_arrays
 from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
@@ -29,7 +30,7 @@ MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
 def check_footers(sources: Sequence[Source]) -> None:
-    """Read the footers of Parquet files in a separate process, and the beginnings of .json files.
+    """Read how Arrow and .json files begin, and, in a separate process, the footers of Parquet.
 
     Some damaged footers crash pyarrow and the process it runs in, with no error to catch.
 
@@ -38,6 +39,9 @@ def check_footers(sources: Sequence[Source]) -> None:
         WorkerDiedError: the process could not start.
     """
     check_arrays(sources)
+    for source in sources:
+        if source.format == "arrow":
+            read_arrow_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     num_read = 0
@@ -65,7 +69,7 @@ def plan_parts(
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
-        cut = cuts.get(source.format, _cut)
+        cut = cuts.get(source.format, cut_source)
         for start, end in cut(source, room, part_bytes):
             too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
@@ -108,6 +112,18 @@ def find_record_start(source: Source, byte: int) -> int:
         return file.tell()
 
 
+def iter_lines(source: Source, start: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an uncompressed file from a byte on, each with the byte of its start.
+
+    A line above max_bytes is cut.
+    """
+    with source.input.open(source.num_bytes) as file:
+        file.seek(start)
+        while line := file.readline(max_bytes):
+            yield start, line
+            start += len(line)
+
+
 def _skip_line(file: BinaryIO) -> bool:
     """Read to the next line end, however far; return whether the line had any text."""
     has_text = False
@@ -118,7 +134,7 @@ def _skip_line(file: BinaryIO) -> bool:
     return has_text
 
 
-def _cut(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
+def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, int]]:
     """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)

@@ -9,6 +9,7 @@ from seqpack_cli.errors import join_items
 
 UNKNOWN_SUFFIX = "unknown_suffix"
 UNNAMED_JSON = "unnamed_json"
+UNLISTED_ARROW = "unlisted_arrow"
 DANGLING_LINK = "dangling_link"
 REPEATED_LINK = "repeated_link"
 SPECIAL_FILE = "special_file"
@@ -19,6 +20,10 @@ NOT_INCLUDED = "not_included"
 NOUNS = {  # one, many
     UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
     UNNAMED_JSON: ("JSON file that is not named", "JSON files that are not named"),
+    UNLISTED_ARROW: (
+        "Arrow file that is not data of a saved dataset",
+        "Arrow files that are not data of a saved dataset",
+    ),
     DANGLING_LINK: ("dangling link", "dangling links"),
     REPEATED_LINK: ("link to something already read", "links to something already read"),
     SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
@@ -44,7 +49,7 @@ class Skipped:
 
     def remove_read(self, read: Container[str]) -> None:
         """Remove the files that are read through another input or link."""
-        for reason in (UNKNOWN_SUFFIX, UNNAMED_JSON, EXCLUDED, NOT_INCLUDED):
+        for reason in (UNKNOWN_SUFFIX, UNNAMED_JSON, UNLISTED_ARROW, EXCLUDED, NOT_INCLUDED):
             found = self._real_paths[reason]
             self._real_paths[reason] = {
                 path: real for path, real in found.items() if real not in read

@@ -26,7 +26,8 @@ class TokenizeOptions:
     Args:
         tokenizer: a tokenizer.json, a folder that holds one, "bytes", or a name on the Hub (only
             as a str).
-        file_format: "text", "jsonl", "parquet" or "csv"; "auto" goes by the suffix of each file.
+        file_format: "text", "jsonl", "json", "parquet", "arrow" or "csv"; "auto" goes by the suffix
+            of each file.
         document: what one document of a text file is: "line", "file" or "paragraph".
         documents: how records become texts, text_field among it.
         files: which files are read; not in the manifest, which names the files themselves.

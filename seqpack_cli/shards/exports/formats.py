@@ -1,11 +1,12 @@
-"""The table of export formats: each is one module here and one line in FORMATS."""
+"""The table of export formats: each is a module of that name here and a word in FORMATS."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.shards.exports.task import Task
+if TYPE_CHECKING:
+    from seqpack_cli.shards.exports.task import Task  # not loaded by `--help`
 
 FORMATS = ("parquet", "megatron", "nanogpt")
 

@@ -21,7 +21,7 @@ from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
-from seqpack_cli.shards.exports.arrow_tables import MADE, PackedTables, SequenceTables
+from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
@@ -29,6 +29,7 @@ from seqpack_cli.shards.exports.parquet_files import (
     make_kind,
     open_parquet,
 )
+from seqpack_cli.shards.exports.source import Block
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -60,9 +61,9 @@ def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[
     at(output).remove_left_overs()
     written = _Written()
     with at(output).hold_staging() as folder:
-        files = _Files(task, tables, folder, output, max_file_bytes)
-        items, again = iterate(True), iterate(False)
-        files.write_all(items, again, written)
+        num_documents = task.source.num_documents if DOCUMENT in tables.names else None
+        files = _Files(task, tables, folder, output, max_file_bytes, num_documents)
+        files.write_all(iterate(True), iterate(False), written)
         check_folder(output, overwrite=task.overwrite)  # the work may have taken hours
         at(output).move_in(folder)
     names = [str(output / name) for name in written.files]
@@ -128,32 +129,55 @@ class _Files:
     folder: Path
     output: Place
     max_file_bytes: int
+    num_documents: int | None  # None: they are not numbered
 
     def write_all(self, items: Iterator[Any], again: Iterator[Any], written: _Written) -> None:
         """Write one file after another, and compare each with the same items, read again."""
-        table, item = None, next(items, None)
+        item = next(items, None)
         while item is not None:
             name = f"part-{len(written.files):05d}.parquet"
-            table = self.tables.make(item) if table is None else table
-            num_groups = 0
-            first = {"first_row": written.num_rows, "first_token": written.num_tokens}
-            with (
-                create_staged(self.folder / name, self.output / name) as staged,
-                open_parquet(staged.write, table.schema) as file,
-            ):
-                while item is not None:
-                    table = self.tables.make(item)
-                    if num_groups and file.bound_size(table) > self.max_file_bytes:
-                        break
-                    file.write(table)
-                    num_groups += 1
-                    written.num_rows += table.num_rows
-                    written.num_tokens += len(item.ids)
-                    self.task.advance(len(item.ids), is_second=False)
-                    item = next(items, None)
-                file.mark("export", {**self._describe(), **first, "num_rows": file.num_rows})
+            with create_staged(self.folder / name, self.output / name) as staged:
+                num_groups, item = self._write_file(staged.write, item, items, written)
             written.files.append(name)
             self._compare(name, islice(again, num_groups))
+
+    def _write_file(
+        self,
+        write: Callable[[bytes], object],
+        item: Any,
+        items: Iterator[Any],
+        written: _Written,
+    ) -> tuple[int, Any]:
+        """Write a file of an item and those behind it; return their number, and the next item."""
+        table, first = self.tables.make(item), self._find_document(item, written)
+        mark = {**self._describe(), "first_row": written.num_rows}
+        last = None
+        with open_parquet(write, table.schema) as file:
+            while item is not None:
+                table = self.tables.make(item)
+                is_full = file.bound_size(table) > self.max_file_bytes
+                if last is not None and is_full and not _share_document(last, item):
+                    break
+                file.write(table)
+                written.num_rows += table.num_rows
+                written.num_tokens += len(item.ids)
+                self.task.advance(len(item.ids), is_second=False)
+                last, item = item, next(items, None)
+            if first is not None:
+                mark["documents"] = [first, self._find_document(item, written)]
+            file.mark("export", {**mark, "num_rows": file.num_rows})
+        return file.num_groups, item
+
+    def _find_document(self, item: Any, written: _Written) -> int | None:
+        """Return the document at which a file begins that begins with an item, or the end.
+
+        Documents without a sequence belong to the file before, those of the beginning to the first.
+        """
+        if self.num_documents is None:
+            return None
+        if item is None:
+            return self.num_documents
+        return int(item.documents[0]) if written.num_rows else 0
 
     def _describe(self) -> dict[str, Any]:
         opened = self.task.opened
@@ -181,3 +205,12 @@ class _Files:
             if not found.cast(expected.schema).equals(expected):
                 raise differing_error(shown, source)
             self.task.advance(len(item.ids), is_second=True)
+
+
+def _share_document(first: Any, second: Any) -> bool:
+    """Return whether two neighbours have sequences of the same document; packed rows never do."""
+    return (
+        isinstance(first, Block)
+        and isinstance(second, Block)
+        and bool(first.documents[-1] == second.documents[0])
+    )

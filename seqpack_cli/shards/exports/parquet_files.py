@@ -134,7 +134,7 @@ def iter_row_groups(path: Path, output: object) -> Iterator[Any]:
     """
     pa = import_pyarrow(output)
     try:
-        with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with pa.parquet.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
             for number in range(file.metadata.num_row_groups):
                 yield file.read_row_group(number)
     except (pa.ArrowException, OSError) as error:

@@ -66,3 +66,23 @@ class IdBlock(NamedTuple):
             rejects=rejects,
             targets=None if self.targets is None else self.targets[tokens],
         )
+
+    def take(self, first: int, last: int) -> IdBlock:
+        """Return the documents first to last - 1; the counts stay with the first documents."""
+        offsets, starts = self.offsets, to_offsets(self.num_sequences)
+        tokens = slice(int(offsets[first]), int(offsets[last]))
+        return self._replace(
+            ids=self.ids[tokens],
+            lengths=self.lengths[starts[first] : starts[last]],
+            num_sequences=self.num_sequences[first:last],
+            rejects=[
+                reject._replace(record=reject.record - first)
+                for reject in self.rejects
+                if first <= reject.record < last
+            ],
+            find_place=lambda document: self.find_place(first + document),
+            targets=None if self.targets is None else self.targets[tokens],
+            fields=[values[first:last] for values in self.fields],
+            num_padding_tokens=0 if first else self.num_padding_tokens,
+            num_empty_sequences=0 if first else self.num_empty_sequences,
+        )

@@ -18,6 +18,9 @@ from seqpack_cli.tokens.imports.megatron_ids import (
     hash_megatron,
     iter_megatron_blocks,
 )
+from seqpack_cli.tokens.imports.record_arrays import iter_array_blocks
+from seqpack_cli.tokens.imports.record_cuts import cut_lines, cut_parquet
+from seqpack_cli.tokens.imports.record_json import iter_json_blocks
 
 # The options that only some formats have: by what such files hold, the names of the parameters.
 OWN_OPTIONS = {
@@ -47,6 +50,10 @@ class IdFormat(NamedTuple):
 ID_FORMATS = {
     "megatron": IdFormat(iter_megatron_blocks, cut_megatron, hash_megatron, "documents"),
     "flat": IdFormat(iter_flat_blocks, cut_flat, holds="ids alone"),
+    "jsonl": IdFormat(iter_json_blocks, cut_lines),
+    "json": IdFormat(iter_json_blocks),
+    "parquet": IdFormat(iter_array_blocks, cut_parquet),
+    "arrow": IdFormat(iter_array_blocks),
 }
 
 

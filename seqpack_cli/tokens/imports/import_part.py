@@ -119,7 +119,7 @@ def _make(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         made,
         block.ids.astype(f"<{np.dtype(setup.dtype).str[1:]}", copy=False),
         hash_ids(block),
-        block.fields,
+        [*[()] * setup.fields.has_targets, *block.fields],  # as `kept`, targets are first
         len(block.rejects),
         len(block.ids) + block.num_padding_tokens,
         {

@@ -35,7 +35,8 @@ from seqpack_cli.tokens.imports.import_plan import (
     make_plan,
     make_tasks,
 )
-from seqpack_cli.tokens.imports.import_setup import ImportSetup, RecordFields
+from seqpack_cli.tokens.imports.import_setup import ImportSetup
+from seqpack_cli.tokens.imports.record_fields import find_fields
 from seqpack_cli.tokens.make_parts import (
     MadePart,
     check_inputs_unchanged,
@@ -114,8 +115,8 @@ def _import_sources(
     started = time.monotonic()
     vocabulary, tokenizer_json = find_vocabulary(options)
     check_footers(sources)
-    fields = RecordFields()
-    setup = ImportSetup(run.path, vocabulary, options, fields, list_kept(fields, ()))
+    fields, kept = find_fields(sources, options)
+    setup = ImportSetup(run.path, vocabulary, options, fields, list_kept(fields, kept))
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, fields, setup.kept)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)

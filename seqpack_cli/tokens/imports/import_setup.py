@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.url import Place
-from seqpack_cli.tokens.columns.kept import Kept
+from seqpack_cli.tokens.columns.keep_option import check_keep
+from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.vocabulary import Vocabulary
+
+ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
+MASKS = ("attention_mask", "loss_mask")  # which may have booleans
+PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
 
 
 class RecordFields(NamedTuple):
@@ -20,6 +25,11 @@ class RecordFields(NamedTuple):
     labels: str | None = None
     attention_mask: str | None = None
     loss_mask: str | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the fields that are read, by what they are."""
+        return {role: name for role, name in self._asdict().items() if name is not None}
 
     @property
     def has_targets(self) -> bool:
@@ -36,6 +46,24 @@ class ImportSetup:
     options: ImportOptions
     fields: RecordFields
     kept: tuple[Kept, ...] = ()
+
+    def list_fields(self) -> list[Kept]:
+        """Return the columns that are kept fields."""
+        return [each for each in self.kept if each.values_from is ValuesFrom.FIELD]
+
+    def list_unexpected(self) -> list[str]:
+        """Return the fields that would be read if the first records had them."""
+        return [
+            role
+            for role, name in self.fields._asdict().items()
+            if name is None and role in list_optional(self.options)
+        ]
+
+    def list_names(self) -> list[str]:
+        """Return the fields of records that are read, in the order in which readers take them."""
+        numbers = [self.options.document_field] if self.options.document_field is not None else []
+        kept = [each.field.name for each in self.list_fields()]
+        return [self.options.ids_field, *self.fields.names.values(), *numbers, *kept]
 
     @property
     def dtype(self) -> str:
@@ -64,3 +92,33 @@ class ImportSetup:
                 raise FolderError(
                     f"{source}: {name} is {quote(receipt[name])}, expected at most {num_documents}"
                 )
+
+
+def list_optional(options: ImportOptions) -> list[str]:
+    """Return the roles of fields that are read where records have them: no option names another.
+
+    One that is kept as a column is not read as a list of numbers.
+    """
+    kept = {option.name for option in check_keep(options.keep)}
+    return [
+        role
+        for role in ROLES
+        if getattr(options, f"{role}_field") is None
+        and role not in options.ignore_fields
+        and role not in kept
+    ]
+
+
+def spell_option(role: str) -> str:
+    """Return the option that names a field."""
+    return f"--{role.replace('_', '-')}-field"
+
+
+def hint_value(name: str) -> str:
+    """Return the hint about a field of one value that has the name of one with a list."""
+    return f"pass --keep {name} to keep it as a column, or --ignore-field {name}"
+
+
+def hint_packed(name: str) -> str:
+    """Return the hint about records of several sequences."""
+    return f"write one record per sequence, or pass --ignore-field {name} if each record is one"

@@ -66,11 +66,9 @@ def iter_megatron_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdB
     rest = memoryview(b"")
     for first, last in _iter_documents(index, source_range):
         block = _make_block(index, source, first, last)
-        num_tokens = np.diff(block.offsets)
-        too_large = np.flatnonzero(num_tokens * index.dtype.itemsize > max_document_bytes)
-        if len(too_large):
-            raise oversized_error(block.find_place(int(too_large[0])), max_document_bytes)
-        num_bytes = int(num_tokens.sum()) * index.dtype.itemsize
+        num_bytes = int(block.lengths.sum()) * index.dtype.itemsize
+        if num_bytes > max_document_bytes:
+            _check_sizes(block, index.dtype, max_document_bytes)
         pieces, num_found = [rest], len(rest)
         while num_found < num_bytes:
             pieces.append(memoryview(next(blocks)))
@@ -104,6 +102,13 @@ def _make_block(index: ForeignIndex, source: Source, first: int, last: int) -> I
         lengths = lengths[~is_empty]
     place = functools.partial(_find_place, source, first)
     return IdBlock(NO_IDS, lengths, num_sequences, (), place, num_empty_sequences=num_empty)
+
+
+def _check_sizes(block: IdBlock, dtype: np.dtype, max_document_bytes: int) -> None:
+    num_bytes = np.diff(block.offsets) * dtype.itemsize
+    too_large = np.flatnonzero(num_bytes > max_document_bytes)
+    if len(too_large):
+        raise oversized_error(block.find_place(int(too_large[0])), max_document_bytes)
 
 
 def _hash_entries(index: ForeignIndex, source_range: SourceRange, on_read: OnRead) -> None:

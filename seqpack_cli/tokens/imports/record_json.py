@@ -1,0 +1,226 @@
+"""Read ids, and what stands beside them, from JSON records.
+
+A block is parsed by orjson, and its lists become flat arrays. If that fails, each record is read on
+its own, by the standard library where something is wrong, which says what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqpack_cli.corpus.document_block import (
+    BYTE_ORDER_MARK,
+    BadRecordError,
+    NotJsonError,
+    check_unicode,
+    decode,
+)
+from seqpack_cli.corpus.documents import ARRAY_HINT, find_record, iter_record_blocks
+from seqpack_cli.corpus.json_fields import find_needed, find_optional, may_differ, read_columns
+from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
+from seqpack_cli.corpus.kept_fields import FieldReader, read_values
+from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, IDS_FIELD, KEEP
+from seqpack_cli.corpus.number_lists import LARGEST, NumberLists, check_list, join_lists
+from seqpack_cli.corpus.records import MARK, RecordBlock
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.errors import DataError, quote
+from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
+from seqpack_cli.tokens.imports.import_setup import (
+    MASKS,
+    ROLES,
+    ImportSetup,
+    hint_value,
+    spell_option,
+)
+from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
+from seqpack_cli.tokens.imports.record_documents import iter_blocks
+
+NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError)
+
+Columns = list[list[Any]]  # the values of each field, in the order of `_Wanted.names`
+
+
+def iter_json_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock]:
+    """Read the documents of a range of records.
+
+    Raises:
+        DataError: a record cannot be read and is not to be skipped.
+    """
+    return iter_blocks(_iter_batches(opened, setup), setup)
+
+
+def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
+    wanted = _Wanted.of(setup)
+    limit = setup.options.max_document_bytes
+    for block in iter_record_blocks(opened.range, max_document_bytes=limit, on_read=opened.on_read):
+        if block.records and block.find_start(0) == 0:
+            block.records[0] = block.records[0].removeprefix(MARK)
+        places: Sequence[int] = range(len(block.records))
+        if wanted.number is not None and not block.is_array:  # a blank line is of no document
+            places = [place for place in places if block.records[place].strip()]
+        yield _read_block(block, places, wanted, opened.range.source)
+
+
+class _Wanted(NamedTuple):
+    """The fields to read."""
+
+    lists: dict[str, str]  # names of fields, by what they are
+    number: str | None
+    readers: list[FieldReader]
+    unexpected: list[str]  # which the first records do not have
+
+    @classmethod
+    def of(cls, setup: ImportSetup) -> _Wanted:
+        lists = {IDS: setup.options.ids_field, **setup.fields.names}
+        readers = [each.make_reader() for each in setup.list_fields()]
+        return cls(lists, setup.options.document_field, readers, setup.list_unexpected())
+
+    @property
+    def names(self) -> list[str]:
+        """Those that a record must have."""
+        number = [] if self.number is None else [self.number]
+        return [*self.lists.values(), *number, *(reader.name for reader in self.readers)]
+
+    def join(self, columns: Columns) -> dict[str, NumberLists]:
+        """Join the lists of numbers of some records; raise TypeError or OverflowError."""
+        found = zip(self.lists, columns, strict=False)
+        return {role: join_lists(lists, takes_booleans=role in MASKS) for role, lists in found}
+
+
+def _read_block(
+    block: RecordBlock, places: Sequence[int], wanted: _Wanted, source: Source
+) -> RecordBatch:
+    """Read the records of a block.
+
+    Args:
+        places: of the records to read.
+    """
+    records = [block.records[place] for place in places]
+    bad: dict[int, BadRecordError] = {}
+    num_lists, num_fields = len(wanted.lists), len(wanted.readers)
+
+    def find_byte(record: int) -> int:
+        return block.find_start(places[record])
+
+    def find_place(record: int) -> str:
+        return find_record(source, block, places[record], find_byte(record))
+
+    try:
+        columns = _read_all(records, wanted)
+        lists = wanted.join(columns)
+    except NOT_SIMPLE:
+        columns, bad = _read_each(records, wanted, is_array=block.is_array)
+        lists = wanted.join(columns)
+    for record, error in bad.items():
+        if block.is_array and isinstance(error, NotJsonError):  # whatever the options say
+            raise DataError(f"{find_place(record)}: {error.reason}", ARRAY_HINT)
+
+    return RecordBatch(
+        lists,
+        columns[len(columns) - num_fields :],
+        None if wanted.number is None else np.array(columns[num_lists], np.int64),
+        bad,
+        find_place,
+        find_byte,
+    )
+
+
+def _read_all(records: list[bytes], wanted: _Wanted) -> Columns:
+    """Read simple records at once; raise one of NOT_SIMPLE if any must be read on its own."""
+    columns = read_columns(records, wanted.names, wanted.unexpected)
+    columns, others = columns[: len(wanted.names)], columns[len(wanted.names) :]
+    if any(value is not None for values in others for value in values):
+        raise ValueError("a field that is not expected")
+    if wanted.number is not None:
+        numbers = columns[len(wanted.lists)]
+        if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+            raise ValueError("a number that is not whole")
+    first = len(columns) - len(wanted.readers)
+    for reader, values in zip(wanted.readers, columns[first:], strict=True):
+        if may_differ(values):
+            raise ValueError("a large number")
+        try:
+            if find_parser().may_return_surrogates:
+                check_unicode(reader.name, values)
+            columns[first] = read_values(reader, values, records)
+        except BadRecordError as error:
+            raise ValueError("a bad value") from error
+        first += 1
+    return columns
+
+
+def _read_each(
+    records: list[bytes], wanted: _Wanted, *, is_array: bool
+) -> tuple[Columns, dict[int, BadRecordError]]:
+    """Read records one by one; the lists of a bad record, or a blank line, are empty."""
+    rows, bad = [], {}
+    number = [] if wanted.number is None else [UNKNOWN]
+    nothing: list[Any] = [*([] for _ in wanted.lists), *number, *(None for _ in wanted.readers)]
+    for place, record in enumerate(records):
+        try:
+            columns = _read_all([record], wanted)
+            wanted.join(columns)
+            rows.append([values[0] for values in columns])
+        except NOT_SIMPLE:
+            rows.append(nothing)
+            try:
+                if is_array:
+                    rows[-1] = _read_record(record.strip(), wanted)
+                elif record.strip():
+                    rows[-1] = _read_record(record, wanted)
+            except BadRecordError as error:
+                bad[place] = error
+    return [list(values) for values in zip(*rows, strict=True)], bad
+
+
+def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
+    """Return the fields of a record.
+
+    Raises:
+        BadRecordError: it is not JSON, or a field is missing, unexpected or of another type.
+    """
+    if not record:
+        raise NotJsonError("nothing between commas, expected an object")
+    try:
+        line = decode(record, "error").removeprefix(BYTE_ORDER_MARK)
+    except BadRecordError as error:
+        raise BadRecordError(error.reason) from error
+    keys = {key for name in (*wanted.names, *wanted.unexpected) for key in list_keys(name)}
+    value = parse_object(line, keys, wanted.lists[IDS])
+    row: list[Any] = []
+    for role, name in wanted.lists.items():
+        option = IDS_FIELD if role == IDS else spell_option(role)
+        found = find_needed(value, name, option, ROLES)
+        _check_list(role, name, found)
+        row.append(found)
+    for name in wanted.unexpected:
+        if find_optional(value, name) is not None:
+            raise BadRecordError(
+                f"field {quote(name)}, which the first records do not have",
+                f"pass --ignore-field {name} to leave it unread in all records",
+            )
+    if wanted.number is not None:
+        row.append(_check_number(wanted.number, find_needed(value, wanted.number, DOCUMENT_FIELD)))
+    for reader in wanted.readers:
+        found = find_needed(value, reader.name, KEEP)
+        check_unicode(reader.name, found)
+        row.append(reader.read(found, line))
+    return row
+
+
+def _check_list(role: str, name: str, value: Any) -> None:
+    try:
+        check_list(name, value, takes_booleans=role in MASKS)
+    except BadRecordError as error:
+        is_class = role == name and type(value) is not list and value is not None
+        hint = hint_value(name) if is_class else error.hint
+        raise BadRecordError(error.reason, hint) from error
+
+
+def _check_number(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise BadRecordError(f"field {quote(name)} is {quote(value)}, expected a whole number")
+    return value

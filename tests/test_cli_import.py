@@ -1,0 +1,58 @@
+"""`seqpack import` of records, as a user types it."""
+
+from __future__ import annotations
+
+import json
+
+from command import check_refused, run
+from test_import_records import read_rejects, read_sequences, read_targets, write
+
+VOCABULARY = ("--vocab-size", 100)
+
+
+def test_every_option_about_records_is_passed_on(tmp_path):
+    records = [
+        {"a": {"ids": ids}, "y": ids, "m": [1] * len(ids), "loss_mask": [5], "n": number, "k": "x"}
+        for number, ids in [(3, [7]), (3, [8, 9]), (4, []), (5, [200]), (6, [1])]
+    ]
+    path = write(tmp_path / "a.jsonl", records)
+    fields = {"ids": "a.ids", "labels": "y", "attention-mask": "m", "document": "n"}
+    options = [part for name, field in fields.items() for part in (f"--{name}-field", field)]
+    options += ["--ignore-field", "loss_mask", "--keep", "k:class", "--on-bad-record", "skip"]
+    result = run("import", path, "-o", tmp_path / "store", *VOCABULARY, *options, "--json")
+    assert result.exit_code == 0, result.stderr
+    manifest = json.loads(result.stdout)
+    recorded = manifest["options"]
+    assert [recorded[f"{name.replace('-', '_')}_field"] for name in fields] == list(fields.values())
+    assert recorded["loss_mask_field"] is None
+    assert [(each["name"], each["kind"]) for each in manifest["columns"]] == [
+        ("targets", "targets"),
+        ("k", "class"),
+    ]
+    assert read_sequences(tmp_path / "store") == [[7], [8, 9], [1]]
+    assert read_targets(tmp_path / "store") == [[1], [1, 1], [1]]
+    ledger = {name: count for name, count in manifest["ledger"].items() if count}
+    assert ledger.pop("num_documents") == 4
+    assert ledger["num_empty_documents"] == ledger["num_rejected"] == 1
+    (reject,) = read_rejects(tmp_path / "store")
+    assert reject["reason"] == "token 1 has id 200, expected ids from 0 to 99"
+
+
+def test_a_run_is_continued_with_the_fields_that_it_found(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"input_ids": [7], "labels": [7]}])
+    arguments = ("import", path, "-o", tmp_path / "store", *VOCABULARY)
+    assert run(*arguments).exit_code == 0
+    assert "already complete" in run(*arguments, "--labels-field", "labels").stdout
+    result = run(*arguments, "--ignore-field", "labels")
+    assert result.exit_code == 4
+    assert "labels" in result.stderr
+
+
+def test_an_option_that_no_record_answers_is_refused(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"input_ids": [7], "label": [7]}])
+    check_refused(
+        run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--labels-field", "y"),
+        2,
+        f"--labels-field y: none of the first 1 records of {path} has this field "
+        "(found: 'input_ids', 'label')",
+    )
