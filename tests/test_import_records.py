@@ -231,6 +231,17 @@ def test_a_field_that_only_later_json_records_have_is_a_bad_record(tmp_path):
     assert manifest["ledger"]["num_sequences"] == 1001
 
 
+def test_a_json_record_that_lacks_a_field_of_the_first_ones_is_a_bad_record(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{**GOOD, "labels": [7, 8, 9]}, {**GOOD, "labels": None}])
+    with pytest.raises(DataError) as caught:
+        import_records(path, tmp_path / "store")
+    assert caught.value.message == (
+        f"{path}:2: field 'labels' is missing or null, expected a list of integers as in the first "
+        "records"
+    )
+    assert caught.value.hint == "pass --ignore-field labels"
+
+
 def test_sources_that_differ_in_their_fields_are_refused(tmp_path):
     first = write(tmp_path / "a.parquet", [{**GOOD, "labels": [7, 8, 9]}])
     for other in (write(tmp_path / "b.parquet", [GOOD]), write(tmp_path / "b.jsonl", [GOOD])):
