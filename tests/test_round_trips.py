@@ -111,5 +111,5 @@ def test_files_of_parquet_begin_with_a_document(tmp_path: Path, monkeypatch: Any
     import_ids(tmp_path / "out", tmp_path / "again", **own_options)
     assert read_files(tmp_path / "again") == read_files(tmp_path / "store")
     expected, found = load_columns(tmp_path / "store"), load_columns(tmp_path / "again")
-    for name in ("column.targets", "column.score"):
+    for name in ("targets", "score"):
         assert found[name] == expected[name]
