@@ -236,8 +236,8 @@ def test_a_json_record_that_lacks_a_field_of_the_first_ones_is_a_bad_record(tmp_
     with pytest.raises(DataError) as caught:
         import_records(path, tmp_path / "store")
     assert caught.value.message == (
-        f"{path}:2: field 'labels' is missing or null, expected a list of integers as in the first "
-        "records"
+        f"{path}:2: field 'labels' is missing or null, expected a list of integers, as other "
+        "records have"
     )
     assert caught.value.hint == "pass --ignore-field labels"
 
@@ -287,6 +287,9 @@ def test_a_missing_field_is_an_error_that_names_the_likely_one(tmp_path, suffix)
     with pytest.raises(DataError) as caught:
         import_records(path, tmp_path / "store")
     assert caught.value.hint == "pass --ids-field tokens"
+    texts = write(tmp_path / f"text.{suffix}", [{"text": "ab", "labels": [7]}])
+    with pytest.raises(DataError, match=r"no .* 'input_ids' .*\n\nhint: run seqpack tokenize to"):
+        import_records(texts, tmp_path / "store")
     wanted = {"ids_field": "tokens", "labels_field": "targets"}
     with pytest.raises((DataError, OptionError), match="targets"):
         import_records(path, tmp_path / "store", **wanted)

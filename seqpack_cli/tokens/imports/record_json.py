@@ -214,7 +214,7 @@ def _read_list(role: str, name: str, record: dict[str, Any]) -> list[int]:
     if role == IDS:
         value = find_needed(record, name, IDS_FIELD, ROLES)
     elif (value := find_optional(record, name)) is None:
-        expected = "expected a list of integers as in the first records"
+        expected = "expected a list of integers, as other records have"
         reason = f"field {quote(name)} is missing or null, {expected}"
         raise BadRecordError(reason, hint_unread(role, name))
     try:
