@@ -56,3 +56,15 @@ def test_an_option_that_no_record_answers_is_refused(tmp_path):
         f"--labels-field y: none of the first 1 records of {path} has this field "
         "(found: 'input_ids', 'label')",
     )
+    check_refused(
+        run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--ignore-field", "label"),
+        2,
+        "--ignore-field label: never read, expected one of labels, attention_mask, loss_mask, "
+        "seq_lengths, seq_start_id",
+    )
+    named = ("--ignore-field", "labels", "--labels-field", "labels")
+    check_refused(
+        run("import", path, "-o", tmp_path / "store", *VOCABULARY, *named),
+        2,
+        "--labels-field labels: conflicts with --ignore-field labels",
+    )

@@ -231,6 +231,17 @@ def test_a_field_that_only_later_json_records_have_is_a_bad_record(tmp_path):
     assert manifest["ledger"]["num_sequences"] == 1001
 
 
+def test_a_json_record_that_lacks_a_field_of_the_first_ones_is_a_bad_record(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{**GOOD, "labels": [7, 8, 9]}, {**GOOD, "labels": None}])
+    with pytest.raises(DataError) as caught:
+        import_records(path, tmp_path / "store")
+    assert caught.value.message == (
+        f"{path}:2: field 'labels' is missing or null, expected a list of integers, as other "
+        "records have"
+    )
+    assert caught.value.hint == "pass --ignore-field labels"
+
+
 def test_sources_that_differ_in_their_fields_are_refused(tmp_path):
     first = write(tmp_path / "a.parquet", [{**GOOD, "labels": [7, 8, 9]}])
     for other in (write(tmp_path / "b.parquet", [GOOD]), write(tmp_path / "b.jsonl", [GOOD])):
@@ -276,6 +287,9 @@ def test_a_missing_field_is_an_error_that_names_the_likely_one(tmp_path, suffix)
     with pytest.raises(DataError) as caught:
         import_records(path, tmp_path / "store")
     assert caught.value.hint == "pass --ids-field tokens"
+    texts = write(tmp_path / f"text.{suffix}", [{"text": "ab", "labels": [7]}])
+    with pytest.raises(DataError, match=r"no .* 'input_ids' .*\n\nhint: run seqpack tokenize to"):
+        import_records(texts, tmp_path / "store")
     wanted = {"ids_field": "tokens", "labels_field": "targets"}
     with pytest.raises((DataError, OptionError), match="targets"):
         import_records(path, tmp_path / "store", **wanted)

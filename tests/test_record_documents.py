@@ -136,12 +136,20 @@ def test_a_document_with_a_bad_record_is_skipped_whole(tmp_path):
     assert [ledger[name] for name in names] == [3, 1, 2, 0]
 
 
-@pytest.mark.parametrize("value", ["-1", "null", "2.0", "true"])
+@pytest.mark.parametrize("value", ["-1", "null", "2.0", "true", "9223372036854775808"])
 def test_a_record_of_an_unknown_document_is_never_skipped(tmp_path, value):
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"input_ids": [7], "n": 1}}\n{{"input_ids": [8], "n": {value}}}\n')
     with pytest.raises(DataError, match=r"a.jsonl:2: field 'n' is .*; its document is not known"):
         import_records(path, tmp_path / "store", document_field="n", on_bad_record="skip")
+
+
+def test_numbers_of_a_table_are_any_integers(tmp_path):
+    path = tmp_path / "a.parquet"
+    rows = {"input_ids": [[7], [8]], "n": pa.array([1, 2**63], pa.uint64())}
+    pq.write_table(pa.table(rows), path)
+    with pytest.raises(DataError, match=r"a.parquet:2: field 'n' is 9223372036854775808, expected"):
+        import_records(path, tmp_path / "store", document_field="n")
 
 
 def test_records_of_a_document_share_their_kept_fields(tmp_path):

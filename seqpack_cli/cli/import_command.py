@@ -80,7 +80,8 @@ MASK_HELP = "  [default: {name}, where the first records have it]"
     "ignore_fields",
     multiple=True,
     metavar="FIELD",
-    help="Leave labels, attention_mask or loss_mask unread; may be given several times.",
+    help="Leave labels, attention_mask or loss_mask unread. seq_lengths: take a record that has it "
+    "as one sequence. May be given several times.",
 )
 @click.option(
     "--document-field",

@@ -11,15 +11,19 @@ from typing import Any
 from seqpack_cli.corpus.conversations import (
     MESSAGES_FIELD,
     find_conversation,
+    is_conversation,
     propose_messages,
 )
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.formats import TOKENIZE
 from seqpack_cli.errors import join_items, quote
 
 KEEP = "--keep"
 TEXT_FIELD = "--text-field"
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
 IDS_FIELD, DOCUMENT_FIELD = "--ids-field", "--document-field"
+# Of these, only a field of a similar name is proposed.
+OTHERS = (KEEP, DOCUMENT_FIELD, "--labels-field", "--attention-mask-field", "--loss-mask-field")
 SIMILAR = 0.7  # of two names, from 0 to 1
 
 
@@ -42,8 +46,11 @@ def missing_field_error(
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
     hint = SKIP_HINT if kind == "field" else None
     likely = _find_likely(option, found, similar, taken)
-    messages = None if option == KEEP or likely in similar else find_conversation(found)
-    if messages is not None and likely != "text":
+    is_text = option not in (*OTHERS, IDS_FIELD)
+    messages = find_conversation(found) if is_text and likely not in similar else None
+    if option == IDS_FIELD and likely is None and any(map(_is_readable, found.values())):
+        hint = TOKENIZE
+    elif messages is not None and likely != "text":
         hint = propose_messages(messages)
     elif likely is not None:
         hint = f"pass {option} {shlex.quote(likely)}"
@@ -69,7 +76,7 @@ def _find_likely(
     """Return the field that is probably meant, if any."""
     if option != TEXT_FIELD and similar:
         return similar[0]
-    if option == KEEP:
+    if option in OTHERS:
         return None
     is_likely = LIKELY.get(option, _is_text)
     sizes = {
@@ -78,6 +85,11 @@ def _find_likely(
         if is_likely(value) and name not in taken and name.isprintable()
     }
     return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)
+
+
+def _is_readable(value: Any) -> bool:
+    """Return whether tokenize could read a value."""
+    return _is_text(value) or is_conversation(value)
 
 
 def _is_text(value: Any) -> bool:

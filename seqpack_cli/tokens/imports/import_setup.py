@@ -99,19 +99,20 @@ def list_optional(options: ImportOptions) -> list[str]:
 
     One that is kept as a column is not read as a list of numbers.
     """
-    kept = {option.name for option in check_keep(options.keep)}
-    return [
-        role
-        for role in ROLES
-        if getattr(options, f"{role}_field") is None
-        and role not in options.ignore_fields
-        and role not in kept
-    ]
+    taken = {option.name for option in check_keep(options.keep)}
+    taken |= {options.ids_field, options.document_field or "", *options.ignore_fields}
+    named = {role for role in ROLES if getattr(options, f"{role}_field") is not None}
+    return [role for role in ROLES if role not in taken | named]
 
 
 def spell_option(role: str) -> str:
     """Return the option that names a field."""
     return f"--{role.replace('_', '-')}-field"
+
+
+def hint_unread(role: str, name: str) -> str:
+    """Return the hint how a field is left unread."""
+    return f"pass --ignore-field {name}" if name == role else f"omit {spell_option(role)} {name}"
 
 
 def hint_value(name: str) -> str:

@@ -72,7 +72,7 @@ def _read_numbers(name: str, array: Any) -> tuple[np.ndarray, dict[int, BadRecor
         shown = "null" if value is None else value
         reason = f"field {quote(name)} is {shown}, expected a whole number"
         bad[row] = BadRecordError(reason)
-    return np.where(is_wrong, UNKNOWN, found).astype(np.int64), bad
+    return np.where(is_wrong, UNKNOWN, found.astype(np.int64)), bad
 
 
 def _read_fields(

@@ -14,7 +14,7 @@ from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.corpus.number_lists import NumberLists, find_firsts
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.imports.id_block import IdBlock
-from seqpack_cli.tokens.imports.import_setup import ImportSetup, spell_option
+from seqpack_cli.tokens.imports.import_setup import ImportSetup, hint_unread
 from seqpack_cli.tokens.imports.record_batch import IDS, RecordBatch
 
 IGNORED = -100  # the label of a token that is not a target
@@ -58,7 +58,7 @@ def _check_lengths(
         for record in np.flatnonzero(found.lengths != lengths).tolist():
             counts = f"{found.lengths[record]} entries, {names[IDS]} has {lengths[record]}"
             reason = f"{names[role]} has {counts}, expected as many"
-            bad.setdefault(record, BadRecordError(reason, _hint_unread(role, names[role])))
+            bad.setdefault(record, BadRecordError(reason, hint_unread(role, names[role])))
     if not bad:
         return dict(lists)
     is_bad = np.zeros(len(lengths), bool)
@@ -159,7 +159,7 @@ class _FlatRecords:
         places = np.arange(*self.offsets[record : record + 2])
         places = places[self._is_token[places]]
         entry = f"entry {self._count(record, place)} of {name} is {labels[place]}"
-        hint = _hint_unread("labels", name)
+        hint = hint_unread("labels", name)
         if not _is_shifted(ids[places], labels[places]):
             return BadRecordError(f"{entry}, expected {ids[place]}, its id, or {IGNORED}", hint)
         return BadRecordError(
@@ -177,7 +177,7 @@ class _FlatRecords:
         return BadRecordError(
             f"entry {number} of {labels} and of {loss}, expected a label where the mask is 1, and "
             f"{IGNORED} where it is 0",
-            _hint_unread("labels", name),
+            hint_unread("labels", name),
         )
 
     def _count(self, record: int, place: int) -> int:
@@ -189,8 +189,3 @@ def _is_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
     is_ignored = labels[:-1] == IGNORED
     is_next = is_ignored | (labels[:-1] == ids[1:])
     return bool(is_next.all() and not is_ignored.all())
-
-
-def _hint_unread(role: str, name: str) -> str:
-    """Return how a field is left unread."""
-    return f"pass --ignore-field {name}" if name == role else f"omit {spell_option(role)} {name}"

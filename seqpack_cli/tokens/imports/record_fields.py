@@ -71,6 +71,12 @@ def _check_options(
             f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
             hint="import it into a store of its own",
         )
+    known = (*RecordFields._fields, *PACKED)
+    for name in options.ignore_fields:
+        if name not in known:
+            raise OptionError(
+                f"--ignore-field {name}: never read, expected one of {', '.join(known)}"
+            )
     named = {spell_option(role): getattr(options, f"{role}_field") for role in RecordFields._fields}
     for option, name in named.items():
         if name is not None and name in options.ignore_fields:

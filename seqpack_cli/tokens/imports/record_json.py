@@ -32,8 +32,8 @@ from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
     ROLES,
     ImportSetup,
+    hint_unread,
     hint_value,
-    spell_option,
 )
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
@@ -136,7 +136,8 @@ def _read_all(records: list[bytes], wanted: _Wanted) -> Columns:
         raise ValueError("a field that is not expected")
     if wanted.number is not None:
         numbers = columns[len(wanted.lists)]
-        if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+        is_whole = set(map(type, numbers)) <= {int}
+        if not is_whole or not 0 <= min(numbers, default=0) <= max(numbers, default=0) <= LARGEST:
             raise ValueError("a number that is not whole")
     first = len(columns) - len(wanted.readers)
     for reader, values in zip(wanted.readers, columns[first:], strict=True):
@@ -192,10 +193,7 @@ def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
     value = parse_object(line, keys, wanted.lists[IDS])
     row: list[Any] = []
     for role, name in wanted.lists.items():
-        option = IDS_FIELD if role == IDS else spell_option(role)
-        found = find_needed(value, name, option, ROLES)
-        _check_list(role, name, found)
-        row.append(found)
+        row.append(_read_list(role, name, value))
     for name in wanted.unexpected:
         if find_optional(value, name) is not None:
             raise BadRecordError(
@@ -211,13 +209,21 @@ def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
     return row
 
 
-def _check_list(role: str, name: str, value: Any) -> None:
+def _read_list(role: str, name: str, record: dict[str, Any]) -> list[int]:
+    """Return the list of numbers in a field."""
+    if role == IDS:
+        value = find_needed(record, name, IDS_FIELD, ROLES)
+    elif (value := find_optional(record, name)) is None:
+        expected = "expected a list of integers, as other records have"
+        reason = f"field {quote(name)} is missing or null, {expected}"
+        raise BadRecordError(reason, hint_unread(role, name))
     try:
         check_list(name, value, takes_booleans=role in MASKS)
     except BadRecordError as error:
-        is_class = role == name and type(value) is not list and value is not None
+        is_class = role == name and type(value) is not list
         hint = hint_value(name) if is_class else error.hint
         raise BadRecordError(error.reason, hint) from error
+    return list(value)
 
 
 def _check_number(name: str, value: Any) -> int:
