@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodersDifferError,
 )
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.tokenize_part import tokenize_part
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 NUM_LINES = 400
@@ -512,7 +512,7 @@ def test_part_whose_result_never_arrived_is_discarded_too(
     run_all = Workers.run
 
     def run_two(self: Workers, function: Any, tasks: list[Any], **options: Any) -> Iterator[Any]:
-        if not isinstance(function, functools.partial):
+        if getattr(function, "func", None) is not tokenize_part:
             yield from run_all(self, function, tasks, **options)
             return
         if function.args[0].encoder == "fastokens":

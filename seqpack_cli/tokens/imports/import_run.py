@@ -25,7 +25,7 @@ from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
-from seqpack_cli.tokens.imports.id_formats import check_options_used, hash_input
+from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import import_part
 from seqpack_cli.tokens.imports.import_plan import (
@@ -152,7 +152,7 @@ def _make_parts(
     receipts = find_finished(run, tasks, setup, workers, hash_input)
 
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
-        num_processes, num_threads = _share_cores(workers, count_bytes(waiting), len(waiting))
+        num_processes, num_threads = _share_cores(workers, waiting)
         make_part = functools.partial(import_part, setup)
         return workers.run(make_part, waiting, max_processes=num_processes, num_threads=num_threads)
 
@@ -160,14 +160,18 @@ def _make_parts(
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 
-def _share_cores(workers: Workers, num_bytes: int, num_parts: int) -> tuple[int, int]:
-    """Return the number of processes on this machine for an input, and of threads in each.
+def _share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:
+    """Return the number of processes on this machine for some parts, and of threads in each.
 
     Threads are faster than processes, which take a second to start, until Python's lock holds them
-    up.
+    up, as it does at once where records are read.
     """
-    num_processes, num_threads = share_cores(workers, num_bytes, num_parts)
+    num_bytes = count_bytes(tasks)
+    num_processes, _ = share_cores(workers, num_bytes, len(tasks))
+    num_threads = min(MAX_THREADS, count_cores(), len(tasks))
     is_free = workers.executor.num_workers is None and workers.are_local
-    if is_free and (num_processes <= MAX_THREADS or num_bytes <= MAX_THREAD_BYTES):
-        return 1, min(MAX_THREADS, count_cores(), num_parts)
-    return num_processes, min(num_threads, num_parts)
+    ranges = (source_range for task in tasks for source_range in task.ranges)
+    if not is_free or any(ID_FORMATS[each.source.format].holds == "records" for each in ranges):
+        return num_processes, 1
+    is_soon_done = num_processes <= num_threads or num_bytes <= MAX_THREAD_BYTES
+    return (1, num_threads) if is_soon_done else (num_processes, 1)
