@@ -92,7 +92,8 @@ def write_part(
     path = folder / columns_name(name)
     files.append({"name": path.name, **write_part_columns(path, [hashes], {})})
     counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
-    counts |= dict.fromkeys(("num_encoded_tokens", "num_tokens"), len(ids))
+    names = ("num_encoded_tokens", "num_tokens", "num_target_tokens")
+    counts |= dict.fromkeys(names, len(ids))
     source_range = {
         "source": 0,
         "start": 0,

@@ -7,23 +7,34 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import HERE
 from foreign_ids import Documents, import_ids, write_pair
 from test_prompts import load_columns
 
-from seqpack_cli import TargetOptions, TokenizeOptions, export, open_store, tokenize
+from seqpack_cli import (
+    ImportOptions,
+    TargetOptions,
+    TokenizeOptions,
+    export,
+    import_store,
+    open_store,
+    tokenize,
+)
 from seqpack_cli.shards.exports import source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
 
-EOS = 2
 VOCABULARIES = {"uint16": 1000, "int32": 70_000}
 PART_BYTES = {"one-part": 1 << 20, "parts": 4000}
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {  # the suffix of what is imported, and options
     "megatron": (".idx", {}),
     "parquet": ("", {"document_field": "document"}),
 }
+
+# Empty documents at both ends, a file of none but these, and documents of several sequences.
+TEXTS = (["", "ab", "", "abcdefghijk", "", ""], [""], ["abcde", "a" * 90, "", "fghij", "b" * 9, ""])
 
 
 def make_documents(vocab_size: int) -> Documents:
@@ -68,6 +79,46 @@ def test_documents_and_sequences_come_back(
         assert read_files(again) == read_files(store)
 
 
+@pytest.mark.parametrize(("overlap", "part_bytes"), [(None, 3000), (2, 64 << 20)])
+def test_documents_come_back_from_several_parquet_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlap: int | None, part_bytes: int
+) -> None:
+    paths = []
+    for number, texts in enumerate(TEXTS):
+        paths.append(tmp_path / f"{number}.jsonl")
+        lines = [json.dumps({"text": text, "score": len(text)}) for text in texts]
+        paths[-1].write_text("".join(f"{line}\n" for line in lines))
+    options = TokenizeOptions(max_length=5, overlap=overlap, keep=["score"])
+    tokenize(paths, tmp_path / "store", options, executor=HERE)
+    monkeypatch.setattr(source, "IDS_PER_BLOCK", 11)
+    task = Task(open_exported(tmp_path / "store"), tmp_path / "out", overwrite=False, eos=None)
+    export_parquet(task, max_file_bytes=1)
+    files = sorted((tmp_path / "out").iterdir())
+    assert len(files) == 3  # none of which begins within the document of 90 tokens
+    again = ImportOptions(
+        tokenizer=tmp_path / "store",
+        document_field="document",
+        keep=["score"],
+        part_bytes=part_bytes,
+    )
+    import_store(tmp_path / "out", tmp_path / "again", again, executor=HERE)
+    first, second = open_store(tmp_path / "store"), open_store(tmp_path / "again")
+    assert (second.num_parts == 1) == (overlap is not None)
+    assert np.array_equal(np.concatenate(list(first)), np.concatenate(list(second)))
+    assert np.array_equal(first.lengths, second.lengths)
+    counts = [
+        [store.count_sequences(part) for part in range(store.num_parts)]
+        for store in (first, second)
+    ]
+    assert np.array_equal(*map(np.concatenate, counts))
+    if second.num_parts == 1:
+        for name in ("part-00000.bin", "part-00000.idx"):
+            found, expected = ((tmp_path / it / name).read_bytes() for it in ("again", "store"))
+            assert found == expected
+        for name in ("score", "targets"):
+            assert np.array_equal(first.part_column(0, name), second.part_column(0, name))
+
+
 def test_documents_that_end_with_the_end_token_come_back_from_nanogpt(tmp_path: Path) -> None:
     texts = "".join(f"{'x' * n}\n" for n in range(1, 200))
     (tmp_path / "a.txt").write_text(texts)
@@ -95,21 +146,3 @@ def test_targets_and_kept_fields_come_back_from_parquet(tmp_path: Path) -> None:
     assert {name: found[name] for name in found if name not in hashes} == {
         name: expected[name] for name in expected if name not in hashes
     }
-
-
-def test_files_of_parquet_begin_with_a_document(tmp_path: Path, monkeypatch: Any) -> None:
-    texts = ["", "ab", "", "abcdefghijk", "", "abcde", "a" * 90, "", "fghij", "b" * 9, "", ""]
-    lines = [json.dumps({"text": text, "score": len(text)}) for text in texts]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    options = TokenizeOptions(max_length=5, overlap=2, keep=["score"])
-    tokenize(tmp_path / "a.jsonl", tmp_path / "store", options, executor=HERE)
-    monkeypatch.setattr(source, "IDS_PER_BLOCK", 11)
-    task = Task(open_exported(tmp_path / "store"), tmp_path / "out", overwrite=False, eos=None)
-    export_parquet(task, max_file_bytes=1)
-    assert len(list((tmp_path / "out").iterdir())) == 3
-    own_options = {"document_field": "document", "keep": ["score"], "tokenizer": "bytes"}
-    import_ids(tmp_path / "out", tmp_path / "again", **own_options)
-    assert read_files(tmp_path / "again") == read_files(tmp_path / "store")
-    expected, found = load_columns(tmp_path / "store"), load_columns(tmp_path / "again")
-    for name in ("targets", "score"):
-        assert found[name] == expected[name]

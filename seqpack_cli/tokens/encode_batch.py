@@ -111,8 +111,8 @@ class BatchEncoder:
         for index in places:
             try:
                 self.encoder([batch.texts[index]])
-            except DataError:
-                return DataError(f"{batch.find_place(index)}: {error.message}")
+            except DataError as own:
+                return DataError(f"{batch.find_place(index)}: {own.message}", own.hint)
         return error
 
 

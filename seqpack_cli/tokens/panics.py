@@ -1,4 +1,4 @@
-"""Hide what Rust prints on stderr about a panic that is expected and caught.
+"""Recognize panics of a Rust library, and hide what it prints about those that are expected.
 
 A Rust library prints its panics, with a backtrace of a hundred lines where the environment asks for
 one, before Python can catch them. While a tokenizer is probed, failures are expected, and what they
@@ -50,6 +50,16 @@ def hiding_panics(*expected: type[Exception]) -> Iterator[None]:
             os.close(kept)
             with contextlib.suppress(OSError):
                 io.FileIO(STDERR, "w", closefd=False).write(printed)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether an exception is a failure of the library on its input.
+
+    A panic in Rust is a BaseException, which `except Exception` does not catch.
+    """
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _read(descriptor: int) -> bytes:

@@ -34,6 +34,7 @@ from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
+from seqpack_cli.tokens.tokenizers_api import check_can_train
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
@@ -109,10 +110,12 @@ def train_tokenizer(
             tokens and bytes.
         DataError: a record cannot be read, or the trainer fails.
         FolderError: another file would be replaced.
+        MachineError: tokenizers 1.x is installed, which has no trainers.
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
     _check_vocab_size(options)
+    check_can_train()
     names = list_inputs(inputs, options.files)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
         tokenizer = _train(names, output.parent, options, progress)

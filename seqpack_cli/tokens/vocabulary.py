@@ -26,7 +26,10 @@ from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
+from seqpack_cli.tokens.panics import is_failure
 from seqpack_cli.tokens.roles import find_roles
+from seqpack_cli.tokens.slim_parts import OLD_HINT
+from seqpack_cli.tokens.tokenizers_api import open_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,18 +98,16 @@ def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tok
     Raises:
         DataError: it is not a tokenizer.json.
     """
-    import tokenizers
-
     try:
         with catch_failure():
-            tokenizer = tokenizers.Tokenizer.from_str(usable_json(tokenizer_json).decode())
+            tokenizer = open_tokenizer(usable_json(tokenizer_json))
     except DataError as error:
+        if error.hint is not None:  # the installed version does not support it
+            raise
         raise DataError(
             f"{error.message}, expected a file in the format of Hugging Face's tokenizers",
             hint="pass --tokenizer bytes to use one id per byte",
         ) from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     tokenizer.encode_special_tokens = not allow_special_tokens
     return tokenizer
 
@@ -162,6 +163,8 @@ def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
         vocabulary = describe_vocabulary(tokenizer_json)
     except DataError as error:
         what = error.message.removeprefix("tokenizer.json: ")
+        if error.hint == OLD_HINT:
+            raise FolderError(f"{path}: {what}", error.hint) from error
         raise FolderError(f"{path}: not a tokenizer ({what})") from error
     for name in ("vocab_size", "max_id"):
         found = getattr(vocabulary, name)
@@ -221,16 +224,6 @@ def catch_failure() -> Iterator[None]:
         if not is_failure(error):
             raise
         raise DataError(f"tokenizer.json: {' '.join(str(error).split())[:200]}") from error
-
-
-def is_failure(error: BaseException) -> bool:
-    """Return whether an exception is a failure of the library on its input.
-
-    A panic in Rust is a BaseException, which `except Exception` does not catch.
-    """
-    if isinstance(error, MemoryError):
-        return False
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _is_tokenizer(data: bytes) -> bool:

@@ -18,7 +18,8 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncoderRefusedError,
     EncodersDifferError,
 )
-from seqpack_cli.tokens.vocabulary import is_failure, usable_json
+from seqpack_cli.tokens.panics import is_failure
+from seqpack_cli.tokens.vocabulary import usable_json
 
 # Encoded by tokenizers: U+180E is whitespace for PCRE2, not for Oniguruma.
 DISPUTED_CHARACTER = "\u180e"

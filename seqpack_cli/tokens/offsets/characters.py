@@ -7,9 +7,9 @@ joins e and an accent), the bytes are not those of the whole text; `align` notic
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.offsets.flat_bytes import FlatBytes, join_bytes
@@ -17,6 +17,9 @@ from seqpack_cli.tokens.offsets.space_rules import normalize_inside
 from seqpack_cli.tokens.offsets.spelling import SPACE_CHARACTERS, Writing
 from seqpack_cli.tokens.panics import hiding_panics
 from seqpack_cli.tokens.vocabulary import catch_failure
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 NUM_CHARACTERS = 0x110000
 UNKNOWN = -1

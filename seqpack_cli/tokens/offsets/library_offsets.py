@@ -6,15 +6,17 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncodersDifferError
 from seqpack_cli.tokens.offsets.characters import CharacterTable
 from seqpack_cli.tokens.offsets.word_check import Place, check_words, cover_lost, trim
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure, usable_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class LibraryOffsets:

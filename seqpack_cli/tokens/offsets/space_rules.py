@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.offsets.spelling import METASPACE, SPACE_CHARACTERS, Writing, iter_parts
 from seqpack_cli.tokens.panics import hiding_panics
 from seqpack_cli.tokens.vocabulary import catch_failure, usable_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PROBES = ("x x  x", " x", "x ", "  x  ", "x\r\nx", "x \n\n\t x\n", "\nx")
 BYTE_LEVEL_SPACE = "Ġ"

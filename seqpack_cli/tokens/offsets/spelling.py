@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
-
-from tokenizers import AddedToken, Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.json_lines import find_parser
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken, Tokenizer
 
 SPACES = b" \t\n\r\x0b\x0c"
 # Unicode's White_Space, as tokenizers splits at it; Python has four more, \x1c to \x1f.
