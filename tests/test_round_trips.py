@@ -146,21 +146,3 @@ def test_targets_and_kept_fields_come_back_from_parquet(tmp_path: Path) -> None:
     assert {name: found[name] for name in found if name not in hashes} == {
         name: expected[name] for name in expected if name not in hashes
     }
-
-
-def test_files_of_parquet_begin_with_a_document(tmp_path: Path, monkeypatch: Any) -> None:
-    texts = ["", "ab", "", "abcdefghijk", "", "abcde", "a" * 90, "", "fghij", "b" * 9, "", ""]
-    lines = [json.dumps({"text": text, "score": len(text)}) for text in texts]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    options = TokenizeOptions(max_length=5, overlap=2, keep=["score"])
-    tokenize(tmp_path / "a.jsonl", tmp_path / "store", options, executor=HERE)
-    monkeypatch.setattr(source, "IDS_PER_BLOCK", 11)
-    task = Task(open_exported(tmp_path / "store"), tmp_path / "out", overwrite=False, eos=None)
-    export_parquet(task, max_file_bytes=1)
-    assert len(list((tmp_path / "out").iterdir())) == 3
-    own_options = {"document_field": "document", "keep": ["score"], "tokenizer": "bytes"}
-    import_ids(tmp_path / "out", tmp_path / "again", **own_options)
-    assert read_files(tmp_path / "again") == read_files(tmp_path / "store")
-    expected, found = load_columns(tmp_path / "store"), load_columns(tmp_path / "again")
-    for name in ("targets", "score"):
-        assert found[name] == expected[name]
