@@ -69,12 +69,14 @@ def name_commands(work: Path, out: Path) -> dict[str, tuple[object, ...]]:
     text, store, shards = work / "corpus.txt", work / "store", work / "shards"
     return {
         "tokenize": ("tokenize", text, "-o", out, "--part-bytes", 20, "--num-workers", 2),
+        "import": ("import", store / "part-00000.idx", "--tokenizer", "bytes", "-o", out),
         "plan": ("plan", store),
         "pack": ("pack", store, "-o", out, "--shard-bytes", 1, "--num-workers", 1),
         "inspect": ("inspect", shards, "--json"),
         "diff": ("diff", shards, shards),
         "verify": ("verify", shards, "--level", "structure"),
         "unpack": ("unpack", shards, "-o", "-"),
+        "export": ("export", store, "--to", "nanogpt", "--eos", 258, "-o", out),
         "train-tokenizer": ("train-tokenizer", text, "--vocab-size", 300, "-o", out),
         "help": ("--help",),
         "version": ("--version",),

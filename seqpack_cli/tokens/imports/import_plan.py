@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.corpus.parts import plan_parts
@@ -76,15 +76,21 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
 
 
-def iter_affix_notes(
+def describe_affixes(
     affix_ids: Mapping[str, int | None],
     ledger: dict[str, int],
     receipts: Sequence[dict[str, Any]],
-) -> Iterator[str]:
-    """Yield how many documents begin with BOS and end with EOS, which import never adds."""
+) -> str | None:
+    """Return how many documents begin with BOS and end with EOS, which import never adds.
+
+    None if neither token is known.
+    """
     num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
     num_documents -= ledger["num_rejected"]
+    found = []
     for verb, (role, id_) in zip(("begin", "end"), affix_ids.items(), strict=True):
         if id_ is not None:
             count = sum(receipt[f"num_with_{role}"] for receipt in receipts)
-            yield f"{count:,} of {num_documents:,} documents {verb} with id {id_} ({role})"
+            of_all = "" if found else f" of {num_documents:,} documents"
+            found.append(f"{count:,}{of_all} {verb} with id {id_} ({role})")
+    return ", ".join(found) or None

@@ -29,8 +29,8 @@ from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import import_part
 from seqpack_cli.tokens.imports.import_plan import (
+    describe_affixes,
     find_vocabulary,
-    iter_affix_notes,
     list_kept,
     make_plan,
     make_tasks,
@@ -130,7 +130,8 @@ def _import_sources(
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
-    for note in iter_affix_notes(setup.affix_ids, manifest["ledger"], receipts):
+    note = describe_affixes(setup.affix_ids, manifest["ledger"], receipts)
+    if note is not None:
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
     num_bytes = sum(source.num_bytes for source in sources)
