@@ -87,7 +87,7 @@ def describe_affixes(
     """
     num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
     num_documents -= ledger["num_rejected"]
-    found = []
+    found: list[str] = []
     for verb, (role, id_) in zip(("begin", "end"), affix_ids.items(), strict=True):
         if id_ is not None:
             count = sum(receipt[f"num_with_{role}"] for receipt in receipts)
