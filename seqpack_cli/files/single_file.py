@@ -106,7 +106,7 @@ def publish_alone(
 
 def check_new_name(path: Place) -> None:
     """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
+    at(path).check_new_file()
     if path.is_dir():
         raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
-    at(path).check_new_file()
     check_outside_runs(path)
