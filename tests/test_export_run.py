@@ -396,11 +396,12 @@ def test_record_says_what_was_exported(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     path = make_store(tmp_path, ["x"])
     export(path, tmp_path / "out")
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(
-        FolderError, match=r"notes\.txt: not a Parquet file that seqpack export wrote"
-    ):
-        export(path, tmp_path / "out", overwrite=True)
+    for name, content in (("notes.txt", b"mine"), ("part-00001.parquet", b"")):
+        (tmp_path / "out" / name).write_bytes(content)
+        message = f"{name}: not a Parquet file that seqpack export wrote"
+        with pytest.raises(FolderError, match=message):
+            export(path, tmp_path / "out", overwrite=True)
+        (tmp_path / "out" / name).unlink()
     for output in (path, path / "inside"):
         with pytest.raises(FolderError):
             export(path, output, overwrite=True)

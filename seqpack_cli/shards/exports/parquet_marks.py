@@ -37,6 +37,6 @@ def _is_written(tail: bytes, mark: str) -> bool:
             return False
         found = parse_json(metadata[mark.encode()], source=mark)
         check_fields(found, MARK_FIELDS, source=mark)
-    except (pa.ArrowException, OSError, FolderError):
+    except (pa.ArrowException, OSError, ValueError, FolderError):
         return False
     return (found["format"], found["num_rows"]) == (mark, footer.num_rows)
