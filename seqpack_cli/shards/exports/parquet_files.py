@@ -104,7 +104,7 @@ class ParquetWriter:
                 3: Long(self.num_rows),
                 4: self._groups,
                 5: self._marks,
-                6: f"seqpack {__version__}",
+                6: f"seqpack version {__version__}",
             }
         )
         self._add(footer + len(footer).to_bytes(4, "little") + MAGIC)
