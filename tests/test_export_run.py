@@ -459,3 +459,16 @@ def test_progress_counts_the_bytes_of_ids(tmp_path: Path) -> None:
         progress = Progress(on_total=totals.append, on_advance=advanced.append)
         export(path, tmp_path / to, to=to, progress=progress)
         assert totals == [2 * open_store(path).num_tokens] == [sum(advanced)]
+
+
+def test_an_empty_working_folder_can_be_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = make_store(tmp_path / "source", ["ab"]), tmp_path / "out"
+    output.mkdir(0o700)
+    monkeypatch.chdir(output)
+    for overwrite in (False, True):
+        export(path, ".", overwrite=overwrite)
+        assert names_of(output) == ["part-00000.parquet"]
+        assert Path("part-00000.parquet").exists()
+    assert output.stat().st_mode & 0o777 == 0o700

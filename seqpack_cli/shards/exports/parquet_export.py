@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, OptionError, quote
+from seqpack_cli.files.disk import TEMP_PATTERN
 from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
@@ -38,6 +39,7 @@ from seqpack_cli.tokens.columns.made_columns import TARGETS
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000
 OTHER_HINT = "choose another -o"
+STAGED = "part"
 PARQUET = make_kind("export")
 Iterate = Callable[[bool], Iterator[Any]]  # whether to check the files -> blocks or rows
 
@@ -59,8 +61,11 @@ def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[
     tables, iterate, num_tokens = _choose_tables(pa, task)
     task.begin(num_tokens)
     at(output).remove_left_overs()
+    # In a folder that exists: its parent may be closed, or on another disk.
+    beside = output / STAGED if output.is_dir() else output
+    at(beside).remove_left_overs()
     written = _Written()
-    with at(output).hold_staging() as folder:
+    with at(beside).hold_staging() as folder:
         num_documents = task.source.num_documents if DOCUMENT in tables.names else None
         files = _Files(task, tables, folder, output, max_file_bytes, num_documents)
         files.write_all(iterate(True), iterate(False), written)
@@ -79,7 +84,8 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
     check_outside_runs(output)
     if at(output).is_link() or (at(output).exists() and not output.is_dir()):
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_HINT)
-    found: list[Place] = [*output.iterdir()] if output.is_dir() else []
+    inside = output.iterdir() if output.is_dir() else ()
+    found: list[Place] = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
     if found and not overwrite:
         raise FolderError(
             f"{output}: already exists", hint="choose another -o, or pass --overwrite"

@@ -19,7 +19,7 @@ from seqpack_cli.shards.exports.thrift import Long, Value, encode_struct
 
 MARK = "seqpack.{command}"  # key of the mark in the metadata of a file
 MAGIC = b"PAR1"  # the first and last bytes of a file
-WRITER = "seqpack "  # and the version
+WRITER = "seqpack version "  # and the number
 FOOTER_BYTES = 512  # of each column of a row group; about 100
 
 
