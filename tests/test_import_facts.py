@@ -51,3 +51,9 @@ def test_empty_sequences_of_a_rejected_document_are_not_counted(tmp_path):
     pair = write_pair(tmp_path / "a", [[[7], []], [[200], [], []]], code=4)
     import_records(pair.with_suffix(".idx"), tmp_path / "store", on_bad_record="skip")
     assert open_store(tmp_path / "store").manifest["ledger"]["num_empty_sequences"] == 1
+
+
+def test_inspect_says_nothing_of_texts_that_were_never_read(tmp_path):
+    import_lines(tmp_path, [{"input_ids": [1, 4]}])
+    shown = run("inspect", tmp_path / "store", "--vocabulary")
+    assert (shown.exit_code, "in the text" in shown.stdout) == (0, False)
