@@ -84,7 +84,8 @@ MASK_HELP = "  [default: {name}, where the first 1,000 records have it]"
     metavar="FIELD",
     help="Leave a field unread: labels, attention_mask, loss_mask; assistant_masks or "
     "completion_mask, without which each token is a target; seq_lengths or seq_start_id, which "
-    "makes a record one sequence; or overlap, which keeps repeated tokens. May be given several times.",
+    "makes a record one sequence; or overlap, which keeps repeated tokens. May be given several "
+    "times.",
 )
 @click.option(
     "--document-field",

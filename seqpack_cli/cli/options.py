@@ -60,7 +60,8 @@ max_document_option = click.option(
     type=SIZE,
     default="64MiB",
     show_default=True,
-    help="Maximum size of one document, its text or its ids; a larger one stops the run with an error.",
+    help="Maximum size of one document, its text or its ids; a larger one stops the run with an "
+    "error.",
 )
 part_bytes_option = click.option(
     "--part-bytes",
