@@ -60,7 +60,7 @@ def test_an_option_that_no_record_answers_is_refused(tmp_path):
         run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--ignore-field", "label"),
         2,
         "--ignore-field label: never read, expected one of labels, attention_mask, loss_mask, "
-        "seq_lengths, seq_start_id",
+        "assistant_masks, completion_mask, seq_lengths, seq_start_id, overlap",
     )
     named = ("--ignore-field", "labels", "--labels-field", "labels")
     check_refused(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.documents import JSON_FORMATS, iter_record_blocks
 from seqpack_cli.corpus.field_samples import NUM_RECORDS
@@ -21,15 +21,18 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
+    TARGET_MASKS,
     RecordFields,
     hint_packed,
     list_optional,
     spell_option,
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
+from seqpack_cli.tokens.imports.unread_fields import check_masks, iter_unread_notes
 
 TABLE_FORMATS = ("parquet", "arrow")
 TARGETS = ("labels", "loss_mask")
@@ -37,9 +40,15 @@ TARGETS = ("labels", "loss_mask")
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
 
 
-def find_fields(
-    sources: Sequence[Source], options: ImportOptions
-) -> tuple[RecordFields, list[Kept]]:
+class FoundFields(NamedTuple):
+    """What there is in the records of an import."""
+
+    fields: RecordFields
+    kept: list[Kept]
+    notes: list[str]  # about what is not read
+
+
+def find_fields(sources: Sequence[Source], options: ImportOptions) -> FoundFields:
     """Return the fields beside the ids, and the kept fields with their kinds.
 
     Raises:
@@ -52,13 +61,18 @@ def find_fields(
     tables = [each for each in records if each.format in TABLE_FORMATS]
     lines = [each for each in records if each.format in JSON_FORMATS]
     names = _name_fields(options)
-    found = {each: check_table(each, names, options) for each in tables}
+    columns = {each: check_table(each, names, options) for each in tables}
+    found = {each: table.roles for each, table in columns.items()}
     objects = list(islice(_iter_objects(lines, options), NUM_RECORDS))
     if objects:
         found[lines[0]] = _check_objects(objects, lines[0], names, options)
     others = [each for each in sources if each not in records]
     fields = _compare(found, others, names)
-    return fields, _find_kept(records, objects, options)
+    kept = _find_kept(records, objects, options)
+    if not any(find_optional(value, options.ids_field) is not None for value in objects):
+        objects = []  # an error later
+    notes = iter_unread_notes(columns.values(), objects, fields, options)
+    return FoundFields(fields, kept, list(notes))
 
 
 def _check_options(
@@ -71,7 +85,7 @@ def _check_options(
             f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
             hint="import it into a store of its own",
         )
-    known = (*RecordFields._fields, *PACKED)
+    known = (*RecordFields._fields, *TARGET_MASKS, *PACKED, OVERLAP)
     for name in options.ignore_fields:
         if name not in known:
             raise OptionError(
@@ -140,6 +154,8 @@ def _check_objects(
                 f"{spell_option(role)} {name}: none of the first {len(objects):,} records of "
                 f"{source.path} has this field (found: {listed})"
             )
+    lists = {key for value in objects for key in TARGET_MASKS if isinstance(value.get(key), list)}
+    check_masks(f"{source.path}: field", lists, found, options)
     return found
 
 
