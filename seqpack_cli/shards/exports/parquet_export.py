@@ -30,7 +30,7 @@ from seqpack_cli.shards.exports.parquet_files import (
     make_kind,
     open_parquet,
 )
-from seqpack_cli.shards.exports.source import Block
+from seqpack_cli.shards.exports.source import Block, CheckedFiles
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -105,8 +105,8 @@ def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
         others = [name for name in opened.columns if name != TARGETS]
         if others:
             task.progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
-        num_tokens = opened.manifest["ledger"]["num_tokens"]
-        return PackedTables(pa), lambda check: iter_rows(opened, check=check), num_tokens
+        num_tokens, files = opened.manifest["ledger"]["num_tokens"], CheckedFiles()
+        return PackedTables(pa), lambda check: iter_rows(opened, files, check=check), num_tokens
     source = task.source
     tables = SequenceTables(pa, source.columns, has_documents=source.num_documents is not None)
     _check_names(task, tables.names)
@@ -146,6 +146,8 @@ class _Files:
                 num_groups, item = self._write_file(staged.write, item, items, written)
             written.files.append(name)
             self._compare(name, islice(again, num_groups))
+        if next(again, None) is not None:  # the source is checked again at its end
+            raise differing_error(self.output, self.task.opened.path)
 
     def _write_file(
         self,
