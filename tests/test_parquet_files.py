@@ -13,7 +13,8 @@ from strict_parquet import read_strictly
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.exports import parquet_chunks
-from seqpack_cli.shards.exports.parquet_files import make_kind, open_parquet
+from seqpack_cli.shards.exports.parquet_files import open_parquet
+from seqpack_cli.shards.exports.parquet_marks import make_kind
 
 LENGTHS = (1, 7, 300, 2, 9, 70_000, 8)
 
@@ -23,7 +24,7 @@ def write(*tables: pa.Table) -> bytes:
     with open_parquet(written.extend, tables[0].schema) as file:
         for table in tables:
             file.write(table)
-        file.mark("export", {"a": 1})
+        file.mark("export", {"format": "seqpack.export", "num_rows": file.num_rows})
     return bytes(written)
 
 
@@ -118,6 +119,7 @@ def test_files_are_known_by_their_mark() -> None:
     pq.write_table(pq.read_table(io.BytesIO(written)), rewritten)
     assert b"seqpack.export" in rewritten.getvalue()
     assert not make_kind("export").matches(rewritten.getvalue())
+    assert not make_kind("export").matches(b"mine: seqpack.export PAR1")
 
 
 def test_too_large_a_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ class LocalPlace:
         if not self.path.parent.is_dir():
             hint = "create it, or choose another name"
             raise FolderError(f"{self.path.parent}: no such folder", hint=hint)
-        if self.path.is_symlink():
+        if self.exists() and self.path.is_symlink():  # a name may be too long to look at
             raise FolderError(
                 f"{self.path}: a symbolic link, expected a file or nothing",
                 hint="choose another name",

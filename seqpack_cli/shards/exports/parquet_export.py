@@ -19,23 +19,24 @@ import numpy as np
 from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.disk import TEMP_PATTERN
 from seqpack_cli.files.manifest import check_outside_runs
+from seqpack_cli.files.mapping import NO_FILE
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
+from seqpack_cli.shards.exports.file_set import describe_source
 from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
     iter_row_groups,
-    make_kind,
     open_parquet,
 )
+from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.exports.source import Block, CheckedFiles
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
-FORMAT_VERSION = 1
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000
 OTHER_HINT = "choose another -o"
@@ -90,8 +91,10 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
         raise FolderError(
             f"{output}: already exists", hint="choose another -o, or pass --overwrite"
         )
+    find_size = at(output).find_sizes()
     for path in found:
-        if not FILE_NAME.fullmatch(path.name) or not is_kind(path, PARQUET):
+        is_named = FILE_NAME.fullmatch(path.name) and find_size(path.name) != NO_FILE
+        if not is_named or not is_kind(path, PARQUET, or_empty=False):
             raise FolderError(
                 f"{path}: not {PARQUET.name}; other files are not replaced",
                 hint=f"{OTHER_HINT}, or remove the file yourself",
@@ -158,7 +161,7 @@ class _Files:
     ) -> tuple[int, Any]:
         """Write a file of an item and those behind it; return their number, and the next item."""
         table, first = self.tables.make(item), self._find_document(item, written)
-        mark = {**self._describe(), "first_row": written.num_rows}
+        mark = {**describe_source(self.task), "first_row": written.num_rows}
         last = None
         with open_parquet(write, table.schema) as file:
             while item is not None:
@@ -186,16 +189,6 @@ class _Files:
         if item is None:
             return self.num_documents
         return int(item.documents[0]) if written.num_rows else 0
-
-    def _describe(self) -> dict[str, Any]:
-        opened = self.task.opened
-        digest = opened.folder.digest
-        return {
-            "format": "seqpack.export",
-            "format_version": FORMAT_VERSION,
-            "source_format": opened.manifest["format"],
-            "source_blake3": digest,
-        }
 
     def _compare(self, name: str, items: Iterator[Any]) -> None:
         """Read a file back and compare it with the source.
