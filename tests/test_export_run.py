@@ -472,3 +472,58 @@ def test_an_empty_working_folder_can_be_the_output(
         assert names_of(output) == ["part-00000.parquet"]
         assert Path("part-00000.parquet").exists()
     assert output.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("kind", ["store", "index", "packed", "varlen"])
+def test_a_source_that_changes_after_its_check_is_refused(
+    tmp_path: Path, to: str, kind: str
+) -> None:
+    """Both readings see the change, so that what was written equals the source."""
+    path = make_store(tmp_path, make_texts([400] * 4), part_bytes=900)
+    changed = path / ("part-00001.idx" if kind == "index" else "part-00001.bin")
+    if kind in ("packed", "varlen"):
+        options = {"layout": "varlen", "max_tokens": 800} if kind == "varlen" else {}
+        path = make_shards(tmp_path / "shards", [400] * 4, **options)
+        changed = path / "shard-00000.safetensors"
+    before = sorted(tmp_path.rglob("*"))
+
+    check_file = source.check_file
+
+    def change(place: Place, entry: Any) -> None:
+        check_file(place, entry)
+        if place == changed:
+            flip_byte(changed, 34 if kind == "index" else -10)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "check_file", change)
+        with pytest.raises(
+            FolderError, match=rf"{changed.name}: (blake3 differs|lengths do not|.* tokens in its)"
+        ):
+            export(path, tmp_path / "out", to=to, eos=EOS if to == "nanogpt" else None)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_block_of_shards_has_a_number_of_sequences_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SEQUENCES_PER_BLOCK", 3)
+    shards = open_shards(make_shards(tmp_path, [1] * 8))
+    blocks = list(source.SequenceSource(shards).iter_blocks())
+    assert [len(block.lengths) for block in blocks] == [3, 3, 2]
+    assert np.concatenate([block.documents for block in blocks]).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(("name", "hint"), [("a.bin", "a"), (".idx", "dataset")])
+def test_a_name_of_one_file_is_no_prefix(tmp_path: Path, name: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=f"hint: -o {tmp_path / hint}$"):
+        export(make_store(tmp_path, ["x"]), tmp_path / name, to="megatron")
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path, inside = make_store(tmp_path, ["x"]), tmp_path / "out" / "part-00001.parquet"
+    export(path, tmp_path / "out")
+    inside.symlink_to("elsewhere") if kind == "link" else inside.mkdir()
+    with pytest.raises(FolderError, match="other files are not replaced\n\nhint: choose"):
+        export(path, tmp_path / "out", overwrite=True)

@@ -45,9 +45,8 @@ def test_a_folder_that_exists_stays(tmp_path: Path) -> None:
             for name in ("a", "b", text):
                 (folder / name).write_text(text)
             LocalPlace(output).move_in(folder)
-        assert {each.name: each.read_text() for each in output.iterdir()} == dict.fromkeys(
-            ("a", "b", text), text
-        )
+        expected = dict.fromkeys(("a", "b", text), text)
+        assert {each.name: each.read_text() for each in output.iterdir()} == expected
     after = output.stat()
     assert (after.st_ino, after.st_mode, after.st_gid) == (
         before.st_ino,

@@ -38,7 +38,9 @@ HINTS = {
         (errno.ENOSPC, errno.EDQUOT), "free some disk space, then run the same command again"
     ),
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), then run the same command again",
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose another -o"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV), "choose another -o"
+    ),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "choose another -o"),
     **dict.fromkeys((errno.ENAMETOOLONG, errno.EINVAL), "choose another -o"),
     errno.ENOENT: "run the same command again",

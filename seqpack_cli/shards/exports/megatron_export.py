@@ -26,7 +26,7 @@ def export_megatron(task: Task) -> dict[str, Any]:
     if prefix.name.endswith(SUFFIXES):
         raise OptionError(
             f"{prefix}: names a file, expected the prefix of two",
-            hint=f"-o {prefix.with_name(prefix.name[:-4])}",
+            hint=f"-o {prefix.with_name(prefix.name[:-4] or 'dataset')}",
         )
     data, index = (prefix.with_name(prefix.name + suffix) for suffix in SUFFIXES)
     target = FileSet(task, "megatron", prefix, (data, index))

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.shards.exports.source import IDS_PER_BLOCK, check_shards
+from seqpack_cli.shards.exports.source import IDS_PER_BLOCK, CheckedFiles
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -30,23 +30,26 @@ def shares_rows(shards: ShardSet) -> bool:
     return LAYOUTS[shards.layout].shares_rows
 
 
-def iter_rows(shards: ShardSet, *, check: bool = False) -> Iterator[Rows]:
+def iter_rows(shards: ShardSet, files: CheckedFiles, *, check: bool = False) -> Iterator[Rows]:
     """Yield all rows, about four million ids at a time.
 
     Args:
-        check: compare every file with its checksum first.
+        check: compare every file with its checksum first; without it, notice at the end that one
+            has changed since.
 
     Raises:
-        FolderError: a shard is damaged.
+        FolderError: a shard is damaged, or was changed.
     """
     if check:
-        check_shards(shards)
+        files.check(shards.path, shards.manifest["shards"])
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         for index in np.flatnonzero(shard.find_unsound()).tolist():
             shard[index]  # raises the error that describes what is wrong
         yield from _iter_shard(shard)
         let_pages_go(shard.tensors["data"])
+    if not check:
+        files.check_again(shards.path, shards.manifest["shards"])
 
 
 def _iter_shard(shard: Shard) -> Iterator[Rows]:

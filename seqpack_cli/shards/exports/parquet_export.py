@@ -19,6 +19,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.disk import TEMP_PATTERN
 from seqpack_cli.files.manifest import check_outside_runs
+from seqpack_cli.files.mapping import NO_FILE
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
@@ -31,7 +32,7 @@ from seqpack_cli.shards.exports.parquet_files import (
     open_parquet,
 )
 from seqpack_cli.shards.exports.parquet_marks import make_kind
-from seqpack_cli.shards.exports.source import Block
+from seqpack_cli.shards.exports.source import Block, CheckedFiles
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -90,8 +91,10 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
         raise FolderError(
             f"{output}: already exists", hint="choose another -o, or pass --overwrite"
         )
+    find_size = at(output).find_sizes()
     for path in found:
-        if not FILE_NAME.fullmatch(path.name) or not is_kind(path, PARQUET, or_empty=False):
+        is_named = FILE_NAME.fullmatch(path.name) and find_size(path.name) != NO_FILE
+        if not is_named or not is_kind(path, PARQUET, or_empty=False):
             raise FolderError(
                 f"{path}: not {PARQUET.name}; other files are not replaced",
                 hint=f"{OTHER_HINT}, or remove the file yourself",
@@ -105,8 +108,8 @@ def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
         others = [name for name in opened.columns if name != TARGETS]
         if others:
             task.progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
-        num_tokens = opened.manifest["ledger"]["num_tokens"]
-        return PackedTables(pa), lambda check: iter_rows(opened, check=check), num_tokens
+        num_tokens, files = opened.manifest["ledger"]["num_tokens"], CheckedFiles()
+        return PackedTables(pa), lambda check: iter_rows(opened, files, check=check), num_tokens
     source = task.source
     tables = SequenceTables(pa, source.columns, has_documents=source.num_documents is not None)
     _check_names(task, tables.names)
@@ -146,6 +149,8 @@ class _Files:
                 num_groups, item = self._write_file(staged.write, item, items, written)
             written.files.append(name)
             self._compare(name, islice(again, num_groups))
+        if next(again, None) is not None:  # the source is checked again at its end
+            raise differing_error(self.output, self.task.opened.path)
 
     def _write_file(
         self,
