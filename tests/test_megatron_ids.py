@@ -414,7 +414,7 @@ def test_pair_that_changed_since_is_refused(tmp_path: Path, name: str, is_finish
     write_pair(tmp_path / "a", changed)
     with pytest.raises(FolderError) as caught:
         import_ids(tmp_path / "a", tmp_path / "store", part_bytes=6)
-    message = f"{tmp_path}/store: {tmp_path}/a.bin changed since this run began"
+    message = f"{tmp_path}/store: {tmp_path}/a.bin or {tmp_path}/a.idx changed since this run began"
     assert caught.value.message == message
 
 

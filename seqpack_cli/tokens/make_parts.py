@@ -218,5 +218,6 @@ def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
         # A line end that moved changes where parts are cut; their bytes may still be the same.
         is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
         if not is_same or hash_input(source_range) != part.made_from[place]["blake3"]:
-            return source.path
+            pair = source.index_file
+            return source.path if pair is None else f"{source.path} or {pair.path}"
     return None

@@ -16,7 +16,8 @@ from seqpack_cli.corpus.formats import IDS_FORMATS
 from seqpack_cli.corpus.input_checks import iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import Source, find_sources
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
@@ -90,6 +91,9 @@ def import_store(
     names, output = spell_inputs(inputs), parse_place(output)
     command = spell_command("import", names, output, options)
     inputs = list_inputs(names, options.files)
+    if STANDARD_INPUT in inputs:
+        hint = "write it to a file, and pass its name"
+        raise OptionError(f"{STANDARD_INPUT}: import does not read standard input", hint)
     workers = find_workers(executor, progress, (*inputs, output))
     with workers.hold(), hold_folder(output, command=command) as run:
         sources, skipped = find_sources(
