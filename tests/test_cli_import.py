@@ -52,9 +52,9 @@ def test_an_option_that_no_record_answers_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", [{"input_ids": [7], "label": [7]}])
     check_refused(
         run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--labels-field", "y"),
-        2,
-        f"--labels-field y: none of the first 1 records of {path} has this field "
-        "(found: 'input_ids', 'label')",
+        3,
+        f"{path}:1: no field 'y' (found: 'input_ids', 'label')",
+        "hint: fix the record and add --overwrite, or pass --on-bad-record skip",
     )
     check_refused(
         run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--ignore-field", "label"),
