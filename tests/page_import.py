@@ -18,6 +18,7 @@ OPTIONS: dict[str, Any] = {
     "labels_field": None,
     "attention_mask_field": None,
     "loss_mask_field": None,
+    "ignore_fields": [],
     "document_field": None,
     "dtype": None,
     "eos": None,

@@ -155,8 +155,9 @@ BAD_LINES = [
     ('{"text": 7}', "field 'text' is int, expected a string", SKIP_HINT),
     ('{"text": ["a"]}', "field 'text' is a list, expected a string", WORDS_HINT),
     ('{"text": [1]}', "field 'text' is a list, expected a string", SKIP_HINT),
-    ('["text"]', "a JSON list, expected an object with field 'text'", None),
-    ('"text"', "a JSON str, expected an object with field 'text'", None),
+    ('null', "null, expected an object with field 'text'", None),
+    ('["text"]', "a list, expected an object with field 'text'", None),
+    ('"text"', "a string, expected an object with field 'text'", None),
     ('{"text": "a", "text": "b"}', "duplicate key 'text' in an object", SKIP_HINT),
     (
         '{"text": "a", "more": {"text": 1, "text": 2}}',

@@ -347,7 +347,7 @@ def test_options_about_fields_need_records(tmp_path):
 def test_an_array_with_a_bad_element_is_read_as_tokenize_reads_it(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('[{"input_ids": [7]},\n 3,\n {"input_ids": [8]}]')
-    with pytest.raises(DataError, match=r"a.json:2: record 2: a JSON int, expected an object"):
+    with pytest.raises(DataError, match=r"a.json:2: record 2: an integer, expected an object"):
         import_records(path, tmp_path / "store")
     import_records(path, tmp_path / "store", on_bad_record="skip")
     assert read_sequences(tmp_path / "store") == [[7], [8]]

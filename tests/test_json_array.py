@@ -84,8 +84,8 @@ def test_bad_elements_are_skipped(tmp_path: Path) -> None:
     )
     assert texts == ["a", "", "", "", ""]
     assert reasons == [
-        "1 17 a JSON int, expected an object with field 'text'",
-        "2 20 a JSON str, expected an object with field 'text'",
+        "1 17 an integer, expected an object with field 'text'",
+        "2 20 a string, expected an object with field 'text'",
         "3 38 byte 0xff, expected UTF-8",
         "4 43 duplicate key 'text' in an object",
     ]

@@ -55,7 +55,7 @@ def read_documents(source: Source, part_bytes: int = 1) -> list[list[list[int]]]
     options = ImportOptions(
         vocab_size=100, document_field="document", keep=["even:int"], part_bytes=part_bytes
     )
-    fields, kept = find_fields([source], options)
+    fields, kept, _ = find_fields([source], options)
     setup = ImportSetup(Path(), None, options, fields, tuple(kept))  # type: ignore[arg-type]
     found = []
     for task in make_tasks([source], options):

@@ -98,6 +98,7 @@ def test_documents_come_back_from_several_parquet_files(
     again = ImportOptions(
         tokenizer=tmp_path / "store",
         document_field="document",
+        ignore_fields=["overlap"],
         keep=["score"],
         part_bytes=part_bytes,
     )

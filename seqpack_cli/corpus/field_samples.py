@@ -5,13 +5,16 @@ They are read as all records are, so that the parser in use never decides what i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import DocumentOptions
-from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions, decode
+from seqpack_cli.corpus.documents import iter_documents, iter_record_blocks
+from seqpack_cli.corpus.json_lines import parse_object
 from seqpack_cli.corpus.kept_fields import find_folder_name
+from seqpack_cli.corpus.records import MARK
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import Made, TextReader
 
@@ -88,6 +91,29 @@ def sample_records(
         if num_records >= limit or (num_bytes >= NUM_BYTES and has_all):
             break
     return Samples(found, num_records, seen)
+
+
+def sample_names(sources: Sequence[Source], max_document_bytes: int) -> list[str]:
+    """Return the names of the fields of the first JSON records, for a note; bad ones have none.
+
+    These are the first NUM_RECORDS, or fewer if they are long: at most NUM_BYTES and a block.
+    """
+    found: dict[str, None] = {}
+    num_records = num_bytes = 0
+    for index, source in enumerate(sources):
+        whole = SourceRange(index, source, 0, source.num_bytes)
+        for block in iter_record_blocks(
+            whole, max_document_bytes=max_document_bytes, on_read=lambda _: None
+        ):
+            for record in block.records[: NUM_RECORDS - num_records]:
+                with contextlib.suppress(BadRecordError):
+                    line = decode(record.removeprefix(MARK), "error")
+                    found |= dict.fromkeys(parse_object(line, (), ""))
+            num_records += len(block.records)
+            num_bytes += block.num_bytes
+            if num_records >= NUM_RECORDS or num_bytes >= NUM_BYTES:
+                return list(found)
+    return list(found)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from seqpack_cli.corpus.document_block import (
 from seqpack_cli.corpus.missing_fields import TEXT_FIELD, missing_field_error
 from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
+from seqpack_cli.files.json_files import JSON_TYPES
 
 
 def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
@@ -107,7 +108,7 @@ def parse_object(line: str, keys: Container[str] | None, text_field: str) -> dic
         raise BadRecordError(f"cannot be parsed as JSON ({error})") from error
     if not isinstance(value, dict):
         raise BadRecordError(
-            f"a JSON {type(value).__name__}, expected an object with field {quote(text_field)}",
+            f"{JSON_TYPES[type(value)]}, expected an object with field {quote(text_field)}",
             hint=None,
         )
     return value

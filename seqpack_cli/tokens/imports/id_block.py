@@ -37,8 +37,10 @@ class IdBlock(NamedTuple):
     find_place: Callable[[int], str]  # "path:record" of a document, by its place in the block
     targets: np.ndarray | None = None  # uint8 [S]
     fields: Sequence[Sequence[Any]] = ()  # of each kept field, an entry per document
-    num_padding_tokens: int = 0  # left out, since their attention mask is 0
-    num_empty_sequences: int = 0  # left out, since a store has none
+    # Left out of each document, int64: tokens whose attention mask is 0, and empty sequences, which
+    # a store does not have. () is none.
+    num_padding: Sequence[int] | np.ndarray = ()
+    num_empty: Sequence[int] | np.ndarray = ()
 
     @property
     def offsets(self) -> np.ndarray:
@@ -65,10 +67,12 @@ class IdBlock(NamedTuple):
             num_sequences=np.where(is_bad, 0, self.num_sequences),
             rejects=rejects,
             targets=None if self.targets is None else self.targets[tokens],
+            num_padding=np.where(is_bad, 0, self.num_padding) if len(self.num_padding) else (),
+            num_empty=np.where(is_bad, 0, self.num_empty) if len(self.num_empty) else (),
         )
 
     def take(self, first: int, last: int) -> IdBlock:
-        """Return the documents first to last - 1; the counts stay with the first documents."""
+        """Return the documents first to last - 1."""
         offsets, starts = self.offsets, to_offsets(self.num_sequences)
         tokens = slice(int(offsets[first]), int(offsets[last]))
         return self._replace(
@@ -83,6 +87,6 @@ class IdBlock(NamedTuple):
             find_place=lambda document: self.find_place(first + document),
             targets=None if self.targets is None else self.targets[tokens],
             fields=[values[first:last] for values in self.fields],
-            num_padding_tokens=0 if first else self.num_padding_tokens,
-            num_empty_sequences=0 if first else self.num_empty_sequences,
+            num_padding=self.num_padding[first:last],
+            num_empty=self.num_empty[first:last],
         )

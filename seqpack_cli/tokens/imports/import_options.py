@@ -35,7 +35,7 @@ class ImportOptions:
         attention_mask_field: the field with a 0 for padding; None is `attention_mask`, likewise.
         loss_mask_field: the field with a 1 for each token that counts in the loss; None is
             `loss_mask`, likewise.
-        ignore_fields: those of labels, attention_mask and loss_mask that are not read.
+        ignore_fields: fields that are read, or refused, where records have them, and shall not be.
         document_field: a field with a whole number; records in a row that have the same are
             sequences of one document. None: each record is a document.
         dtype: of headerless files: "uint8", "uint16", "int32", "uint32" or "int64".
@@ -97,6 +97,6 @@ class ImportOptions:
         del values["tokenizer"]  # a place; the manifest has its checksum
         del values["vocab_size"]  # the manifest has it
         del values["files"]  # the manifest names those that were found
-        del values["ignore_fields"]  # the fields that are read are recorded
+        values["ignore_fields"] = sorted(set(self.ignore_fields))
         del values["keep"]  # recorded with the kinds that were found
         return values

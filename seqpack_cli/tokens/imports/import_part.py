@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
+from seqpack_cli.tokens.imports.import_facts import PartFacts
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.part_writer import MadeDocuments, PartWriter
@@ -35,24 +35,24 @@ def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]
         DataError: a file or record cannot be read, or an id is not in the vocabulary.
         MachineError: the disk failed.
     """
-    affixes = Counter(num_with_bos=0, num_with_eos=0)
+    facts = PartFacts(setup.affix_ids)
     with PartCollector(setup.kept, setup.folder / columns_name(task.name)) as columns:
         part = PartWriter(setup.folder, task.name, setup.dtype, columns)
-        made = _iter_made(part, affixes, setup, task)
-        receipt = part.write(made, lambda: dict(affixes))
+        made = _iter_made(part, facts, setup, task)
+        receipt = part.write(made, facts.describe)
     return task.name, receipt
 
 
 def _iter_made(
-    part: PartWriter, affixes: Counter[str], setup: ImportSetup, task: PartTask
+    part: PartWriter, facts: PartFacts, setup: ImportSetup, task: PartTask
 ) -> Iterator[MadeDocuments]:
     for source_range in task.ranges:
         opened, num_documents = RangeInput(source_range), 0
         for block in ID_FORMATS[source_range.source.format].read(opened, setup):
-            found = _check_ids(block, setup, num_documents)
+            found, largest_id = _check_ids(block, setup, num_documents)
             num_documents += len(found.num_sequences)
             part.add_rejects(source_range, found.rejects)
-            affixes.update(_count_affixes(found, setup))
+            facts.add(found, largest_id)
             yield _make(found, setup)
         _finish(part, opened, num_documents)
 
@@ -62,8 +62,8 @@ def _finish(part: PartWriter, opened: RangeInput, num_documents: int) -> None:
     part.add_range(opened.range, num_documents, opened.digest.hexdigest())
 
 
-def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
-    """Reject documents with an id that is not in the vocabulary.
+def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> tuple[IdBlock, int]:
+    """Reject documents with an id that is not in the vocabulary; return the largest id, too.
 
     Args:
         num_before: documents of the range before the block.
@@ -73,8 +73,9 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
     """
     ids, max_id = block.ids, setup.vocabulary.max_id
     smallest = 0 if ids.dtype.kind == "u" or not len(ids) else int(ids.min())
-    if smallest >= 0 and (not len(ids) or int(ids.max()) <= max_id):
-        return block
+    largest = int(ids.max(initial=0))
+    if smallest >= 0 and largest <= max_id:
+        return block, largest
     outside = np.flatnonzero((ids > max_id) | (ids < 0))
     offsets = block.offsets
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
@@ -87,20 +88,8 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
         rejects.append(Reject(num_before + document, None, reason))
     is_bad = np.zeros(len(block.num_sequences), bool)
     is_bad[bad] = True
-    return block.leave_out(is_bad, sorted(rejects, key=lambda reject: reject.record))
-
-
-def _count_affixes(block: IdBlock, setup: ImportSetup) -> dict[str, int]:
-    """Count the documents that begin with BOS, and those that end with EOS."""
-    if not any(id_ is not None for id_ in setup.affix_ids.values()):
-        return {}
-    offsets = block.offsets
-    is_alive = np.diff(offsets) > 0
-    firsts, lasts = offsets[:-1][is_alive], offsets[1:][is_alive] - 1
-    return {
-        f"num_with_{role}": 0 if id_ is None else int((block.ids[places] == id_).sum())
-        for (role, id_), places in zip(setup.affix_ids.items(), (firsts, lasts), strict=True)
-    }
+    found = block.leave_out(is_bad, sorted(rejects, key=lambda reject: reject.record))
+    return found, int(found.ids.max(initial=0))
 
 
 def _make(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
@@ -115,17 +104,15 @@ def _make(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         num_dropped_tokens=0,
         num_dropped_documents=0,
     )
+    num_padding = int(np.sum(block.num_padding))
     return MadeDocuments(
         made,
         block.ids.astype(f"<{np.dtype(setup.dtype).str[1:]}", copy=False),
         hash_ids(block),
         [*[()] * setup.fields.has_targets, *block.fields],  # as `kept`, targets are first
         len(block.rejects),
-        len(block.ids) + block.num_padding_tokens,
-        {
-            "num_padding_tokens": block.num_padding_tokens,
-            "num_empty_sequences": block.num_empty_sequences,
-        },
+        len(block.ids) + num_padding,
+        {"num_padding_tokens": num_padding, "num_empty_sequences": int(np.sum(block.num_empty))},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from seqpack_cli.corpus.parts import plan_parts
@@ -74,23 +74,3 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
     }
     parts = plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts)
     return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
-
-
-def describe_affixes(
-    affix_ids: Mapping[str, int | None],
-    ledger: dict[str, int],
-    receipts: Sequence[dict[str, Any]],
-) -> str | None:
-    """Return how many documents begin with BOS and end with EOS, which import never adds.
-
-    None if neither token is known.
-    """
-    num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
-    num_documents -= ledger["num_rejected"]
-    found: list[str] = []
-    for verb, (role, id_) in zip(("begin", "end"), affix_ids.items(), strict=True):
-        if id_ is not None:
-            count = sum(receipt[f"num_with_{role}"] for receipt in receipts)
-            of_all = "" if found else f" of {num_documents:,} documents"
-            found.append(f"{count:,}{of_all} {verb} with id {id_} ({role})")
-    return ", ".join(found) or None

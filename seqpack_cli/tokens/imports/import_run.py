@@ -26,10 +26,10 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
+from seqpack_cli.tokens.imports.import_facts import iter_notes
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import import_part
 from seqpack_cli.tokens.imports.import_plan import (
-    describe_affixes,
     find_vocabulary,
     list_kept,
     make_plan,
@@ -115,7 +115,9 @@ def _import_sources(
     started = time.monotonic()
     vocabulary, tokenizer_json = find_vocabulary(options)
     check_footers(sources)
-    fields, kept = find_fields(sources, options)
+    fields, kept, notes = find_fields(sources, options)
+    for note in notes:
+        workers.progress.on_notice(note)
     setup = ImportSetup(run.path, vocabulary, options, fields, list_kept(fields, kept))
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, fields, setup.kept)
@@ -130,8 +132,9 @@ def _import_sources(
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
-    note = describe_affixes(setup.affix_ids, manifest["ledger"], receipts)
-    if note is not None:
+    has_mask = fields.attention_mask is not None
+    affixes, size = setup.affix_ids, options.vocab_size
+    for note in iter_notes(receipts, manifest["ledger"], affixes, size, has_mask=has_mask):
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
     num_bytes = sum(source.num_bytes for source in sources)

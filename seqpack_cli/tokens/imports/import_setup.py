@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
+from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS, check_facts
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -17,6 +17,7 @@ from seqpack_cli.tokens.vocabulary import Vocabulary
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
 MASKS = ("attention_mask", "loss_mask")  # which may have booleans
 PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
+TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 
 
 class RecordFields(NamedTuple):
@@ -82,16 +83,11 @@ class ImportSetup:
     @property
     def receipt_fields(self) -> Mapping[str, type]:
         """See `AnySetup`."""
-        return {"num_with_bos": int, "num_with_eos": int}
+        return RECEIPT_FIELDS
 
     def check_receipt(self, receipt: dict[str, Any], source: Place) -> None:
-        """Raise FolderError unless there are as many documents as begin and end with a token."""
-        num_documents = receipt["ledger"]["num_documents"]
-        for name in self.receipt_fields:
-            if not 0 <= receipt[name] <= num_documents:
-                raise FolderError(
-                    f"{source}: {name} is {quote(receipt[name])}, expected at most {num_documents}"
-                )
+        """Raise FolderError unless these fields are possible."""
+        check_facts(receipt, self.vocabulary.max_id, source)
 
 
 def list_optional(options: ImportOptions) -> list[str]:

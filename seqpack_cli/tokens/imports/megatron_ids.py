@@ -7,7 +7,7 @@ input of the range, so that a change of either file is noticed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from blake3 import blake3
@@ -96,12 +96,14 @@ def _make_block(index: ForeignIndex, source: Source, first: int, last: int) -> I
     lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
     num_sequences = np.diff(firsts)
     is_empty = lengths == 0
-    if num_empty := int(is_empty.sum()):
+    num_empty: Sequence[int] | np.ndarray = ()
+    if is_empty.any():
         numbers = np.repeat(np.arange(last - first), num_sequences)
         num_sequences = np.bincount(numbers[~is_empty], minlength=last - first)
+        num_empty = np.bincount(numbers[is_empty], minlength=last - first)
         lengths = lengths[~is_empty]
     place = functools.partial(_find_place, source, first)
-    return IdBlock(NO_IDS, lengths, num_sequences, (), place, num_empty_sequences=num_empty)
+    return IdBlock(NO_IDS, lengths, num_sequences, (), place, num_empty=num_empty)
 
 
 def _check_sizes(block: IdBlock, dtype: np.dtype, max_document_bytes: int) -> None:

@@ -101,16 +101,16 @@ class _FlatRecords:
     def make_block(self, bad: Mapping[int, BadRecordError]) -> IdBlock:
         """Return the tokens of the records that are not bad, each a document."""
         ids, targets = self._ids, self._find_targets()
-        offsets, num_padding = self.offsets, 0
+        offsets, num_padding = self.offsets, np.zeros(len(self.offsets) - 1, np.int64)
         if bad or not np.all(self._is_token):
             is_bad = np.zeros(len(offsets) - 1, bool)
             is_bad[list(bad)] = True
             is_good = np.repeat(~is_bad, np.diff(offsets))
             is_kept = self._is_token & is_good
-            num_padding = int(is_good.sum() - is_kept.sum())
             ids = ids[is_kept]
             targets = None if targets is None else targets[is_kept]
             offsets = to_offsets(is_kept)[offsets]
+            num_padding = np.where(is_bad, 0, np.diff(self.offsets) - np.diff(offsets))
         lengths = np.diff(offsets)
         return IdBlock(
             ids,
@@ -119,7 +119,7 @@ class _FlatRecords:
             (),
             str,
             targets,
-            num_padding_tokens=num_padding,
+            num_padding=num_padding,
         )
 
     def _find_targets(self) -> np.ndarray | None:

@@ -142,18 +142,19 @@ class _Joined:
         fields = [block.fields for block in blocks]
         columns = [list(chain(*found)) for found in zip(*fields, strict=True)]
         bad = dict(self._iter_rejects(blocks))
-        num_empty = int((num_sequences == 0).sum()) - sum(len(block.rejects) for block in blocks)
+        num_padding = np.concatenate([block.num_padding for block in blocks])
+        is_empty = num_sequences == 0
         self._check_fields(columns, bad, setup)
         joined = IdBlock(
             np.concatenate([block.ids for block in blocks]),
             np.concatenate([block.lengths for block in blocks]),
-            np.bincount(self._document_of, num_sequences, self._num_documents).astype(np.int64),
+            self._add_up(num_sequences),
             [bad[document] for document in sorted(bad)],
             self._find_place,
             np.concatenate(targets) if targets else None,
             [self._spread(values) for values in columns],
-            sum(block.num_padding_tokens for block in blocks),
-            num_empty,
+            self._add_up(num_padding),
+            self._add_up(is_empty),  # those of rejected documents are left out below
         )
         if not bad:
             return joined
@@ -189,6 +190,10 @@ class _Joined:
                     if setup.options.on_bad_record == "error":
                         raise DataError(f"{self._find_record(record)}: {reason}", SKIP_HINT)
                     bad[document] = Reject(document, None, reason)
+
+    def _add_up(self, counts: np.ndarray) -> np.ndarray:
+        """Return the sum of a count per record for each document, int64."""
+        return np.bincount(self._document_of, counts, self._num_documents).astype(np.int64)
 
     def _spread(self, values: list[Any]) -> list[Any]:
         """Return the value of each document, None for one without a record."""

@@ -6,11 +6,17 @@ A table says what it has. Of JSON, the first records decide.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import JSON_FORMATS
-from seqpack_cli.corpus.field_samples import NUM_RECORDS, Samples, UnmadeText, sample_records
+from seqpack_cli.corpus.field_samples import (
+    NUM_RECORDS,
+    Samples,
+    UnmadeText,
+    sample_names,
+    sample_records,
+)
 from seqpack_cli.corpus.missing_fields import IDS_FIELD
 from seqpack_cli.corpus.parquet_values import to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
@@ -20,16 +26,19 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
     ROLES,
+    TARGET_MASKS,
     RecordFields,
     find_named,
     list_optional,
     spell_option,
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
+from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
 
 TABLE_FORMATS = ("parquet", "arrow")
 TARGETS = ("labels", "loss_mask")
@@ -37,9 +46,15 @@ TARGETS = ("labels", "loss_mask")
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
 
 
-def find_fields(
-    sources: Sequence[Source], options: ImportOptions
-) -> tuple[RecordFields, list[Kept]]:
+class FoundFields(NamedTuple):
+    """What there is in the records of an import."""
+
+    fields: RecordFields
+    kept: list[Kept]
+    notes: list[str]  # about what is not read
+
+
+def find_fields(sources: Sequence[Source], options: ImportOptions) -> FoundFields:
     """Return the fields beside the ids, and the kept fields with their kinds.
 
     Raises:
@@ -52,14 +67,18 @@ def find_fields(
     tables = [each for each in records if each.format in TABLE_FORMATS]
     lines = [each for each in records if each.format in JSON_FORMATS]
     names = _name_fields(options)
-    found = {each: check_table(each, names, options) for each in tables}
+    columns = {each: check_table(each, names, options) for each in tables}
+    found = {each: table.roles for each, table in columns.items()}
     samples = _sample_lines(lines, names, options)
     if samples.num_records:
         named = {role for role in names if find_named(options, role) is not None}
         found[lines[0]] = named | {role for role, name in names.items() if name in samples.seen}
     others = [each for each in sources if each not in records]
     fields = _compare(found, others, names)
-    return fields, _find_kept(records, samples, options)
+    kept = _find_kept(records, samples, options)
+    keys = sample_names(lines, options.max_document_bytes)
+    notes = iter_unread_notes(columns.values(), keys, fields, options)
+    return FoundFields(fields, kept, list(notes))
 
 
 def _check_options(
@@ -72,7 +91,7 @@ def _check_options(
             f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
             hint="import it into a store of its own",
         )
-    known = (*ROLES, *PACKED)
+    known = (*ROLES, *TARGET_MASKS, *PACKED, OVERLAP)
     for name in options.ignore_fields:
         if name not in known:
             raise OptionError(

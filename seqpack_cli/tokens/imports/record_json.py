@@ -32,7 +32,6 @@ from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
     ROLES,
     ImportSetup,
-    hint_packed,
     hint_unread,
     hint_value,
 )
@@ -181,10 +180,9 @@ def _read_record(record: bytes, wanted: Wanted) -> list[Any]:
                 f"field {quote(name)}, which the first records do not have",
                 f"pass --ignore-field {name} to leave it unread in all records",
             )
-    for name in wanted.refused:
+    for name, (reason, hint) in wanted.refused.items():
         if isinstance(find_optional(value, name), list):
-            what = f"field {quote(name)}: the record has several sequences, expected one"
-            raise BadRecordError(what, hint_packed(name))
+            raise BadRecordError(f"field {reason}", hint)
     if wanted.number is not None:
         row.append(_check_number(wanted.number, find_needed(value, wanted.number, DOCUMENT_FIELD)))
     for reader in wanted.readers:

@@ -23,12 +23,14 @@ from seqpack_cli.tokens.imports.import_setup import (
     list_packed,
     spell_option,
 )
+from seqpack_cli.tokens.imports.record_cuts import MARK
+from seqpack_cli.tokens.imports.unread_fields import TableFields, check_masks, check_overlap
 
 LISTS = "lists of integers"
 
 
-def check_table(source: Source, names: Mapping[str, str], options: ImportOptions) -> set[str]:
-    """Return what stands beside the ids of a table.
+def check_table(source: Source, names: Mapping[str, str], options: ImportOptions) -> TableFields:
+    """Return the columns of a table.
 
     Args:
         names: of the fields that may be there, by what they are.
@@ -48,7 +50,13 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
     for option in check_keep(options.keep):
         check_kept(schema, option.name, source)
     _check_packed(schema, source, options)
-    return {role for role, name in names.items() if _has_list(schema, role, name, source, options)}
+    is_exported = MARK in (schema.metadata or {})
+    if is_exported:
+        check_overlap(source, schema.names, options)
+    roles = {role for role, name in names.items() if _has_list(schema, role, name, source, options)}
+    lists = [field.name for field in schema if is_list(field.type)]
+    check_masks(f"{source.path}: column", lists, roles, options)
+    return TableFields(roles, schema.names, is_exported)
 
 
 def _has_list(schema: Any, role: str, name: str, source: Source, options: ImportOptions) -> bool:
