@@ -71,7 +71,8 @@ class ShardWriter:
             {name: sum(entry["stores"][number][name] for entry in entries) for name in STORE_COUNTS}
             for number in range(len(self.stores))
         ]
-        kept = ("dtype", "vocab_size", "max_id", "tokenizer_blake3", "columns")
+        kept = ("dtype", "vocab_size", "max_id", "bos_id", "eos_id", "unk_id")
+        kept += ("tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
             "format_version": 8,

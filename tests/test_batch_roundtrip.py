@@ -226,7 +226,13 @@ def test_filler_rows_are_passed_over(store: TokenStore, side: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("dtype", "int32"), ("vocab_size", 9), ("max_id", 9), ("tokenizer_blake3", "0")],
+    [
+        ("dtype", "int32"),
+        ("vocab_size", 9),
+        ("max_id", 9),
+        ("eos_id", 9),
+        ("tokenizer_blake3", "0"),
+    ],
 )
 def test_manifest_of_another_store_is_found(
     store: TokenStore, tmp_path: Path, name: str, value: object

@@ -26,8 +26,9 @@ def test_export_says_what_it_wrote(tokens: Path) -> None:
     assert result.exit_code == 4  # the ids of the indexed dataset
     result = run("export", tokens, "-o", f"{out}.u16", "--to", "nanogpt", "--eos", 7, "--json")
     assert json.loads(result.stdout) == {
-        **{"format": "nanogpt", "num_tokens": 12, "num_end_tokens_added": 2},
+        **{"format": "nanogpt", "num_documents": 2, "num_tokens": 12, "num_end_tokens_added": 2},
         **{"num_end_tokens_inside": 0, "files": [f"{out}.u16"]},
+        "record": f"{out}.u16.export.json",
     }
     assert np.fromfile(f"{out}.u16", "<u2").tolist() == [*b"ab\7long one\7"]
 

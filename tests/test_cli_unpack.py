@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import run
+from command import check_refused, run
 
 
 @pytest.fixture
@@ -33,6 +33,15 @@ def test_unpack_writes_text_on_stdout(shards: Path) -> None:
         "long one",
         "né",
     ]
+
+
+def test_unpack_prints_json(tmp_path: Path, shards: Path) -> None:
+    result = run("unpack", shards, "-o", tmp_path / "rows.jsonl", "--json")
+    assert json.loads(result.stdout) == {"num_sequences": 3, "file": f"{tmp_path}/rows.jsonl"}
+    result = run("unpack", shards, "-o", "-", "--json")
+    check_refused(
+        result, 2, "--json conflicts with -o -, which prints the rows", "hint: leave out --json"
+    )
 
 
 def test_unpack_refuses_a_file_that_is_there(tmp_path: Path, shards: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 from conftest import HERE
 from object_store import write_object
 from reference import read_indexed_dataset
 from shard_reference import (
+    change_manifest,
     change_shard,
     flip_byte,
     make_column_store,
@@ -207,6 +210,13 @@ def test_nanogpt_ends_each_document_once(tmp_path: Path, overlap: int | None) ->
     assert (with_end["num_end_tokens_added"], without["num_end_tokens_added"]) == (0, 4)
 
 
+def test_nanogpt_of_shards_has_the_end_token_of_the_store(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [2])
+    export(path, tmp_path / "out.bin", to="nanogpt")
+    ids = open_store(tmp_path / "store")[0].tolist()
+    assert np.fromfile(tmp_path / "out.bin", "<u2").tolist() == [*ids, EOS]
+
+
 def test_nanogpt_tells_end_tokens_inside_documents(tmp_path: Path) -> None:
     notices: list[str] = []
     path = make_shards(tmp_path, [4, 4])
@@ -219,10 +229,17 @@ def test_nanogpt_tells_end_tokens_inside_documents(tmp_path: Path) -> None:
 
 def test_nanogpt_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
     path = make_shards(tmp_path)
+    for eos in (-1, 259):
+        message = rf"--eos {eos}: not a token of .*shards, expected an id from 0 to 258"
+        with pytest.raises(OptionError, match=message):
+            export(path, tmp_path / "out", to="nanogpt", eos=eos)
+    change_manifest(path, lambda manifest: manifest.update(eos_id=None))
     with pytest.raises(OptionError, match="no end token is known"):
         export(path, tmp_path / "out", to="nanogpt")
+    wide = {"dtype": "int32", "max_id": 65_536, "eos_id": 65_536}
+    change_manifest(path, lambda manifest: manifest.update(wide))
     with pytest.raises(OptionError, match="end token 65,536 does not fit uint16"):
-        export(path, tmp_path / "out", to="nanogpt", eos=65_536)
+        export(path, tmp_path / "out", to="nanogpt")
     with pytest.raises(DataError, match="id 70,000 does not fit uint16"):
         list(_flatten_large_id(tmp_path / "store"))
 
@@ -298,20 +315,93 @@ def test_an_export_replaces_an_export_alone(tmp_path: Path, to: str) -> None:
     assert names_of(target.parent) == names
     written = next(path for path in sorted(target.parent.rglob("*")) if path.is_file())
     written.write_bytes(b"a thesis")
-    (target.parent / "out.idx").unlink(missing_ok=True)
     with pytest.raises(FolderError, match="other files are not replaced"):
         export(second, target, to=to, overwrite=True)
     assert written.read_bytes() == b"a thesis"
 
 
+def change_record(record: Path, **changes: Any) -> None:
+    record.write_text(json.dumps({**json.loads(record.read_bytes()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("to", "mine"),
+    [("megatron", "out.bin"), ("megatron", "out.idx"), ("nanogpt", "out")],
+)
+def test_ids_of_others_are_never_replaced(tmp_path: Path, to: str, mine: str) -> None:
+    path, folder = make_store(tmp_path, TEXTS, eos="<eos>"), tmp_path / "made"
+    folder.mkdir()
+    for suffix in ("bin", "idx"):  # what tells by its content that it may be an export
+        shutil.copy(path / f"part-00000.{suffix}", folder / f"out.{suffix}")
+    shutil.copy(path / "part-00000.bin", folder / "out")
+    message = r"out(\.bin)?: already exists, without out\.export\.json"
+    with pytest.raises(FolderError, match=message):
+        export(path, folder / "out", to=to, overwrite=True)
+    for each in folder.iterdir():
+        each.unlink()
+    export(path, folder / "out", to=to)
+    changed = bytearray((folder / mine).read_bytes())
+    changed[-1] ^= 1
+    for content in (bytes(changed), b""):
+        (folder / mine).write_bytes(content)
+        with pytest.raises(FolderError, match=rf"{mine}: not the file that out\.export\.json"):
+            export(path, folder / "out", to=to, overwrite=True)
+        assert (folder / mine).read_bytes() == content
+    (folder / mine).unlink()
+    export(path, folder / "out", to=to, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "seqpack.tokens"},
+        {"format_version": 2},
+        {"to": "megatron"},
+        {"state": "open"},
+        {"mine": 1},
+        {"files": []},
+        {"files": [{"name": "out.bin", "bytes": 1, "blake3": "0" * 64}]},
+        {"files": [{"name": "out", "bytes": 1, "blake3": "0"}]},
+        {"files": 7},
+    ],
+    ids=str,
+)
+def test_other_records_are_not_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = make_store(tmp_path, ["x"])
+    export(path, tmp_path / "out", to="nanogpt")
+    (tmp_path / "out").unlink()
+    change_record(tmp_path / "out.export.json", **changes)
+    message = r"out\.export\.json: not the record of an export of out; other files are not replaced"
+    with pytest.raises(FolderError, match=message):
+        export(path, tmp_path / "out", to="nanogpt", overwrite=True)
+
+
+def test_record_says_what_was_exported(tmp_path: Path) -> None:
+    path = make_store(tmp_path, TEXTS)
+    found = export(path, tmp_path / "out", to="nanogpt")
+    data = (tmp_path / "out").read_bytes()
+    counts = {"num_documents": 4, "num_tokens": len(data) // 2, "num_end_tokens_added": 4}
+    assert json.loads(Path(found["record"]).read_bytes()) == {
+        "format": "seqpack.export",
+        "format_version": 1,
+        "to": "nanogpt",
+        "state": "complete",
+        "source_format": "seqpack.tokens",
+        "source_blake3": open_store(path).digest,
+        "counts": {**counts, "num_end_tokens_inside": 0},
+        "files": [{"name": "out", "bytes": len(data), "blake3": blake3(data).hexdigest()}],
+    }
+
+
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     path = make_store(tmp_path, ["x"])
     export(path, tmp_path / "out")
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(
-        FolderError, match=r"notes\.txt: not a Parquet file that seqpack export wrote"
-    ):
-        export(path, tmp_path / "out", overwrite=True)
+    for name, content in (("notes.txt", b"mine"), ("part-00001.parquet", b"")):
+        (tmp_path / "out" / name).write_bytes(content)
+        message = f"{name}: not a Parquet file that seqpack export wrote"
+        with pytest.raises(FolderError, match=message):
+            export(path, tmp_path / "out", overwrite=True)
+        (tmp_path / "out" / name).unlink()
     for output in (path, path / "inside"):
         with pytest.raises(FolderError):
             export(path, output, overwrite=True)
@@ -369,3 +459,16 @@ def test_progress_counts_the_bytes_of_ids(tmp_path: Path) -> None:
         progress = Progress(on_total=totals.append, on_advance=advanced.append)
         export(path, tmp_path / to, to=to, progress=progress)
         assert totals == [2 * open_store(path).num_tokens] == [sum(advanced)]
+
+
+def test_an_empty_working_folder_can_be_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = make_store(tmp_path / "source", ["ab"]), tmp_path / "out"
+    output.mkdir(0o700)
+    monkeypatch.chdir(output)
+    for overwrite in (False, True):
+        export(path, ".", overwrite=overwrite)
+        assert names_of(output) == ["part-00000.parquet"]
+        assert Path("part-00000.parquet").exists()
+    assert output.stat().st_mode & 0o777 == 0o700

@@ -84,6 +84,7 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"bucket_keys": [True]}, "bucket_keys [True], expected null"),
         ({"max_id": -1}, "field 'max_id' is -1, expected a count"),
         ({"max_id": 2**50}, "max_id 1,125,899,906,842,624 does not fit uint16"),
+        ({"eos_id": "2"}, "eos_id '2', expected an id from 0 to 258"),
         ({"pad_id": 70_000}, "pad_id 70000, expected an id from 0 to 258"),
         (
             {"ledger__num_dropped_sequences": {"a": 1}},

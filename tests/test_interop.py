@@ -56,16 +56,9 @@ def model(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("accelerate")
     datasets.disable_progress_bars()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", work / "cache")
-    special = {"eos_token": "<|im_end|>", "pad_token": "<pad>"}
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file="chat-tokenizer.json", **special
-    )
-    tokenizer.save_pretrained("model")
     torch.manual_seed(0)
-    sizes = {"vocab_size": 2000, "hidden_size": 32, "intermediate_size": 32}
-    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = transformers.LlamaConfig(**sizes, max_position_embeddings=1024)
-    found = transformers.AutoModelForCausalLM.from_config(config).eval()
+    run_page(INTRODUCTION, "py")
+    found = transformers.AutoModelForCausalLM.from_pretrained("model").eval()
     for weights in found.parameters():
         torch.nn.init.normal_(weights, std=0.3)
     found.save_pretrained("model")

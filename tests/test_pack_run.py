@@ -124,6 +124,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "bucket_keys": None,
         "vocab_size": 259,
         "max_id": 258,
+        **{"bos_id": 257, "eos_id": 258, "unk_id": None},
         "tokenizer_blake3": tokens.manifest["tokenizer_blake3"],
         "stores": [
             {

@@ -1,4 +1,4 @@
-"""Parquet files as pyarrow reads them, for every type and way to encode."""
+"""Parquet files as pyarrow and a strict reader of our own read them, with every type."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from strict_parquet import read_strictly
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.exports import parquet_chunks
-from seqpack_cli.shards.exports.parquet_files import make_kind, open_parquet
+from seqpack_cli.shards.exports.parquet_files import open_parquet
+from seqpack_cli.shards.exports.parquet_marks import make_kind
 
 LENGTHS = (1, 7, 300, 2, 9, 70_000, 8)
 
@@ -22,7 +24,7 @@ def write(*tables: pa.Table) -> bytes:
     with open_parquet(written.extend, tables[0].schema) as file:
         for table in tables:
             file.write(table)
-        file.mark("export", {"a": 1})
+        file.mark("export", {"format": "seqpack.export", "num_rows": file.num_rows})
     return bytes(written)
 
 
@@ -62,13 +64,36 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
-def test_pyarrow_reads_every_type(column: pa.Array) -> None:
+def test_every_type_is_read_back(column: pa.Array) -> None:
     table = make(first=column, second=column)
     written = write(table, table.slice(0).combine_chunks())
     with pq.ParquetFile(io.BytesIO(written), page_checksum_verification=True) as file:
         assert file.metadata.num_row_groups == 2
         found = file.read()
     assert found.cast(table.schema).equals(pa.concat_tables([table, table]))
+    assert read_strictly(written) == found.to_pydict()
+
+
+@pytest.mark.parametrize("num_rows", [*range(1, 18), 300])
+def test_files_are_as_the_format_says(num_rows: int) -> None:
+    """Groups of 8 values are whole, whatever their number, in every place that has some."""
+    rows = np.arange(num_rows)
+    item = pa.field("element", pa.string())
+    table = make(
+        classes=pa.array([f"class {number % 7}" for number in rows]),
+        many=pa.array([f"class {number}" for number in rows]),
+        score=pa.array(rows / 7),
+        is_even=pa.array(rows % 2 == 0),
+        place=pa.array(rows + 300),
+        ids=pa.array([[number, 7] for number in rows], pa.list_(pa.int32())).cast(
+            pa.list_(pa.field("element", pa.int32(), nullable=False))
+        ),
+        tags=pa.array(([["a"], [None], ["b"]] * num_rows)[:num_rows], pa.list_(item)),
+        flags=pa.array(([[True], [None]] * num_rows)[:num_rows], pa.list_(pa.bool_())),
+    )
+    assert read_strictly(write(table, table)) == {
+        name: values * 2 for name, values in table.to_pydict().items()
+    }
 
 
 def test_classes_may_be_many() -> None:
@@ -94,6 +119,7 @@ def test_files_are_known_by_their_mark() -> None:
     pq.write_table(pq.read_table(io.BytesIO(written)), rewritten)
     assert b"seqpack.export" in rewritten.getvalue()
     assert not make_kind("export").matches(rewritten.getvalue())
+    assert not make_kind("export").matches(b"mine: seqpack.export PAR1")
 
 
 def test_too_large_a_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

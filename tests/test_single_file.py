@@ -84,6 +84,11 @@ def test_a_file_of_another_kind_is_never_replaced(folder: Place) -> None:
     assert read(folder / "x") == b"a thesis"
 
 
+def test_too_long_a_name_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="x: File name too long"):
+        check_target(tmp_path / ("x" * 300), LINES, overwrite=False)
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "plan.json"])
 @pytest.mark.parametrize("earlier", [None, b"7 of before"])
 def test_no_file_goes_into_the_folder_of_a_run(
@@ -115,11 +120,9 @@ def test_a_link_is_neither_replaced_nor_followed(tmp_path: Path, target: str) ->
     (tmp_path / "folder").mkdir()
     link = tmp_path / "link"
     link.symlink_to("link" if target == "itself" else target)
-    kind = "folder" if target == "folder" else "symbolic link"
-    expected = "a file" if target == "folder" else "a file or nothing"
     for overwrite in (False, True):
         assert refusal(link, overwrite=overwrite).startswith(
-            f"{link}: a {kind}, expected {expected}"
+            f"{link}: a symbolic link, expected a file or nothing"
         )
     assert link.is_symlink()
     assert (tmp_path / "file").read_bytes() == b"7 behind the link"

@@ -40,7 +40,7 @@ def test_parse_place_tells_urls_from_paths(text: str | Path | Url, place: Path |
         Path("s3://x"),  # Path made it s3:/x
         *("s3://", "s3:///", "s3:///x", "s3://bucket//x", "s3://bucket/../x", "s3://bucket/./x"),
         *("simplecache::s3://y", "s3:/bucket/x", "S3:bucket", "file:/data/x", "file://data/x"),
-        *("http://host/x", "https://host/x", Path("s3://x")),
+        *("http://host/x", "https://host/x", Path("s3://x"), "a\0b"),
     ],
 )
 def test_parse_place_refuses_what_is_no_place(text: str | Path) -> None:

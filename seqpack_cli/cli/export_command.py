@@ -37,8 +37,8 @@ from seqpack_cli.shards.exports.formats import FORMATS
     "--eos",
     type=NATURAL,
     metavar="ID",
-    help="Id that nanogpt writes after each document that does not end with it.  [default: the "
-    "end token of the token store]",
+    help="Id that nanogpt writes after each document that does not end with it.  [default: eos_id "
+    "in the manifest of PATH]",
 )
 @overwrite_option
 @json_option
@@ -54,9 +54,12 @@ def command(
 ) -> None:
     """Write a token store or shards as files that other trainers read.
 
-    PATH is a token store, or shards that pack wrote, such as one split. Of a store, documents are
-    kept; of shards, each sequence is a document, in the order of the token stores. The tokenizer
-    is not needed. Every file is read back and compared with PATH before it appears.
+    PATH is a token store, or shards that pack wrote, such as one split. Documents of a token store
+    stay whole, also those that tokenize --max-length cut into several sequences. Shards do not
+    know documents: each sequence becomes a document, in the order of the token stores. The
+    tokenizer is not needed. Every file is read back and compared with PATH before it appears.
+    megatron and nanogpt write a record beside their files, OUT.export.json: --overwrite replaces
+    exactly the files that it describes.
 
     parquet has one row per sequence: input_ids, attention_mask, labels (-100 where a token is not
     a target; not shifted), and the columns that tokenize --keep made. From shards with --layout
@@ -66,10 +69,10 @@ def command(
     \b
     One row per sequence, for axolotl or datasets.load_dataset:
         seqpack export tokens -o dataset
-    One row per packed row, for TRL:
+    One row per packed row, for TRL, from shards with --layout varlen:
         seqpack export shards -o dataset
     For nanoGPT:
-        seqpack export splits/train -o train.bin --to nanogpt --eos 50256
+        seqpack export splits/train -o train.bin --to nanogpt
     """
     from seqpack_cli.shards.exports.export_run import export
 

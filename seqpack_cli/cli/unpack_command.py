@@ -9,12 +9,14 @@ import click
 from seqpack_cli.cli.options import (
     OneValueCommand,
     errors_only_option,
+    json_option,
     output_option,
     overwrite_option,
 )
-from seqpack_cli.cli.output import print_lines, write_stdout
+from seqpack_cli.cli.output import print_json, print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import PLACE
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
 
 
@@ -41,19 +43,26 @@ from seqpack_cli.files.url import Place
     "for each column of the token stores.",
 )
 @overwrite_option
+@json_option
 @errors_only_option
 def command(
-    shards: Place, output: Place, as_ids: bool, file_format: str, overwrite: bool, quiet: bool
+    shards: Place,
+    output: Place,
+    as_ids: bool,
+    file_format: str,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Write the sequences of shards as JSON lines or Parquet, in the order of the token stores.
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
-    sequence that pack cut are joined (those that tokenize cut are sequences of their own; tokens
-    that tokenize --overlap repeated are written once, as those of the earlier piece).
-    Sequences that pack dropped are missing; those that it packed several times (--passes) are
-    compared and written once. A folder of splits is refused: name one of them, such as
-    splits/train. Token stores are not needed. If they have columns (tokenize --keep),
-    each line has their values too: names of classes, and a list for tags.
+    sequence that pack cut are joined. A document that tokenize --max-length cut stays several
+    sequences; tokens that --overlap repeated are written once, in the earlier of them. Sequences
+    that pack dropped are missing; those that it packed several times (--passes) are compared and
+    written once. Columns of the token stores (tokenize --keep) are written too: a class as its
+    name, tags as a list. The token stores are not needed. A folder of splits is refused: name one
+    of them, such as splits/train.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:
@@ -66,6 +75,10 @@ def command(
     from seqpack_cli.shards.shard_set import open_shards
     from seqpack_cli.shards.unpack_run import unpack, write_sequences
 
+    if as_json and str(output) == "-":
+        raise OptionError(
+            "--json conflicts with -o -, which prints the rows", hint="leave out --json"
+        )
     how: dict[str, Any] = {"as_text": not as_ids, "file_format": file_format}
     with show_progress("unpack", "row", quiet=quiet) as progress:
         if str(output) == "-":
@@ -73,5 +86,7 @@ def command(
             write_sequences(opened, write_stdout, progress=progress, **how)
             return
         num_rows = unpack(shards, output, overwrite=overwrite, progress=progress, **how)
-    if not quiet:
+    if as_json:
+        print_json({"num_sequences": num_rows, "file": str(output)})
+    elif not quiet:
         print_lines(f"{output}: {num_rows:,} sequences")

@@ -122,7 +122,7 @@ def check_fields(value: object, fields: Mapping[str, Kind], *, source: Place | s
 def write_json(path: Place, value: dict[str, Any]) -> str:
     """Publish a JSON object and return the BLAKE3 checksum of the file."""
     with at(path).publish() as file:
-        file.write(_encode_lines(value))
+        file.write(encode_lines(value))
     return str(file.describe()["blake3"])
 
 
@@ -134,7 +134,7 @@ def encode_json(value: object) -> bytes:
         return json.dumps(value).encode()
 
 
-def _encode_lines(value: dict[str, Any]) -> bytes:
+def encode_lines(value: dict[str, Any]) -> bytes:
     """Return JSON with each field, and each item of a list of objects, on its own line."""
     fields = []
     for name, field in value.items():

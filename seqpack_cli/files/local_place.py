@@ -186,7 +186,7 @@ class LocalPlace:
         if not self.path.parent.is_dir():
             hint = "create it, or choose another name"
             raise FolderError(f"{self.path.parent}: no such folder", hint=hint)
-        if self.path.is_symlink():
+        if self.exists() and self.path.is_symlink():  # a name may be too long to look at
             raise FolderError(
                 f"{self.path}: a symbolic link, expected a file or nothing",
                 hint="choose another name",
@@ -199,10 +199,11 @@ class LocalPlace:
             beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
             found = [temp for temp in beside if temp.name.startswith(begin)]
         for temp in found:
-            if TEMP_PATTERN.fullmatch(temp.name) and temp.is_dir():
-                remove_staging(temp)
-            elif TEMP_PATTERN.fullmatch(temp.name):
-                disk.remove_left_over(temp)
+            if not TEMP_PATTERN.fullmatch(temp.name):
+                continue
+            with contextlib.suppress(FolderError):  # its owner may just have removed it
+                is_folder = stat.S_ISDIR(look_at(temp).st_mode)
+                (remove_staging if is_folder else disk.remove_left_over)(temp)
 
     def hold_staging(self) -> AbstractContextManager[Path]:
         """Yield a local folder for files that will be here, to check them before anyone sees them.
@@ -215,7 +216,7 @@ class LocalPlace:
         """Publish a file, or a folder of files, that lies in the staging folder of this place.
 
         Args:
-            replace: False never replaces a file; an earlier folder is replaced as a whole.
+            replace: False never replaces a file; all files of an earlier folder are replaced.
         """
         move_in(staged, self.path, replace=replace)
 

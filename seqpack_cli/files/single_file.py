@@ -59,7 +59,7 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         FolderError: it may not be written.
         MachineError: the disk or the object store fails.
     """
-    _check_folder(path)
+    check_new_name(path)
     if not at(path).exists():
         return
     if not overwrite:
@@ -71,15 +71,20 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         )
 
 
-def is_kind(path: Place, kind: FileKind) -> bool:
+def is_kind(path: Place, kind: FileKind, *, or_empty: bool = True) -> bool:
     """Return whether a regular file is empty or of a kind.
+
+    Args:
+        or_empty: False does not accept an empty file.
 
     Raises:
         FolderError: it is not a regular file.
     """
     num_bytes = min(at(path).check_size(), kind.max_bytes)
     read = at(path).read_tail if kind.at_end else at(path).read_head
-    return not num_bytes or kind.matches(read(num_bytes))
+    if not num_bytes:
+        return or_empty
+    return kind.matches(read(num_bytes))
 
 
 @contextmanager
@@ -99,9 +104,9 @@ def publish_alone(
         check_target(path, kind, overwrite=overwrite)  # the work may have taken hours
 
 
-def _check_folder(path: Place) -> None:
+def check_new_name(path: Place) -> None:
     """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
+    at(path).check_new_file()
     if path.is_dir():
         raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
-    at(path).check_new_file()
     check_outside_runs(path)

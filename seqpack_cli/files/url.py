@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from seqpack_cli.errors import OptionError, mask_secrets
+from seqpack_cli.errors import OptionError, mask_secrets, quote
 from seqpack_cli.files.file_systems import PACKAGES, naming_requests, open_file_system
 
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
@@ -167,6 +167,8 @@ def parse_place(name: AnyPath) -> Place:
     text = os.fspath(name)
     if not text:
         raise OptionError("the path is empty", hint="pass . for the current folder")
+    if "\0" in text:
+        raise OptionError(f"{quote(text)}: holds a null character, which no path has")
     check_address(text)
     protocol, key = split_url(text)
     if protocol is None:

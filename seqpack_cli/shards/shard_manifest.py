@@ -21,6 +21,8 @@ from seqpack_cli.tokens.open_store import AnyStore
 
 FORMAT = "seqpack.shards"
 FORMAT_VERSION = 8
+ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
+OF_STORES = ("vocab_size", "max_id", *ROLES)
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 COUNTS = (
@@ -42,6 +44,7 @@ MANIFEST_FIELDS: dict[str, Kind] = {
     "bucket_keys": object,
     "vocab_size": int,
     "max_id": int,
+    **dict.fromkeys(ROLES, object),  # checked with the range of ids
     "tokenizer_blake3": str | None,
     "stores": list,
     "columns": list,
@@ -93,7 +96,7 @@ def make_manifest(
     paths = [{"path": spell_place(store.path, output)} for store in stores]
     return {
         **head,
-        **{name: source.store.manifest[name] for name in ("vocab_size", "max_id")},
+        **{name: source.store.manifest[name] for name in OF_STORES},
         "bucket_keys": plan.bucket_keys,
         "stores": [{**path, **entry} for path, entry in zip(paths, head["stores"], strict=True)],
         "ledger": ledger,

@@ -16,7 +16,8 @@ from seqpack_cli.shards.exports.arrow_tables import (
     make_table,
     make_values,
 )
-from seqpack_cli.shards.exports.parquet_files import import_pyarrow, make_kind, open_parquet
+from seqpack_cli.shards.exports.parquet_files import import_pyarrow, open_parquet
+from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.shard_columns import Columns
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence

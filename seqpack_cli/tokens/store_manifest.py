@@ -32,6 +32,7 @@ MANIFEST_FIELDS: dict[str, Kind] = {
     "dtype": str,
     "vocab_size": int,
     "max_id": int,
+    **dict.fromkeys(ROLES, object),  # checked with the range of ids
     "tokenizer_blake3": str | None,
     "options": dict,
     "columns": list,

@@ -32,11 +32,12 @@ def export(
         path: the folder of the store or the shards.
         output: a folder for `parquet`, a prefix for `megatron`, a file for `nanogpt`.
         to: "parquet", "megatron" or "nanogpt".
-        eos: the end token of `nanogpt`; None is that of the store.
+        eos: the end token of `nanogpt`; None is that of the tokenizer.
         overwrite: replace files that an earlier `export` wrote.
 
     Returns:
-        The counts: `num_tokens`, and those that the format has; `files` is the list of names.
+        The counts: `num_tokens`, and those that the format has; `files` is the list of names,
+        and `record` that of the record beside them, which `parquet` does not have.
 
     Raises:
         FolderError: the source is damaged, or other files would be replaced.

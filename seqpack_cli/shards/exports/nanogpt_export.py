@@ -8,7 +8,7 @@ end of the one before (`tokenize --overlap`) are left out, as by `unpack`: docum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ import numpy as np
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.mapping import map_regular
 from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import FileKind, check_target, parse_file
+from seqpack_cli.files.single_file import parse_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.shards.exports.file_set import FileSet
 from seqpack_cli.shards.exports.source import Block, Source
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, repeated_error
 
 DTYPE = np.dtype("<u2")
 MAX_ID = np.iinfo(DTYPE).max
-LOOK_BYTES = 64 << 20  # 0.1 s
 OTHER_FORMATS_HINT = "pass --to megatron or --to parquet"
 
 
@@ -33,6 +33,7 @@ OTHER_FORMATS_HINT = "pass --to megatron or --to parquet"
 class _Counts:
     """What was written."""
 
+    num_documents: int = 0  # with tokens
     num_tokens: int = 0
     num_end_tokens_added: int = 0
     num_end_tokens_inside: int = 0  # of documents
@@ -42,8 +43,8 @@ def export_nanogpt(task: Task) -> dict[str, Any]:
     """Write the file; return its counts."""
     output, source = parse_file(task.output), task.source
     eos = _find_eos(task, source)
-    kind = _make_kind(eos, source.manifest["max_id"])
-    check_target(output, kind, overwrite=task.overwrite)
+    target = FileSet(task, "nanogpt", output, (output,))
+    target.check()
     task.tell_lost_columns("nanoGPT's format")
     task.begin(source.num_tokens)
     at(output).remove_left_overs()
@@ -55,19 +56,13 @@ def export_nanogpt(task: Task) -> dict[str, Any]:
                 file.write(np.ascontiguousarray(ids))
                 task.advance(num_read, is_second=False)
         _compare(task, path, output, _iter_flat(source, eos, _Counts()))
-        check_target(output, kind, overwrite=task.overwrite)
-        at(output).move_in(path, replace=task.overwrite)
+        found = target.publish(folder, [file.describe()], asdict(counts))
     if counts.num_end_tokens_inside:
         task.progress.on_notice(
             f"{counts.num_end_tokens_inside:,} end tokens (id {eos}) are inside documents: what "
             "looks for end tokens sees as many more documents"
         )
-    return {
-        "num_tokens": counts.num_tokens,
-        "num_end_tokens_added": counts.num_end_tokens_added,
-        "num_end_tokens_inside": counts.num_end_tokens_inside,
-        "files": [str(output)],
-    }
+    return found
 
 
 def _find_eos(task: Task, source: Source) -> int:
@@ -76,7 +71,13 @@ def _find_eos(task: Task, source: Source) -> int:
     Raises:
         OptionError: none is known, or it does not fit.
     """
-    eos = source.manifest.get("eos_id") if task.eos is None else task.eos
+    max_id = source.manifest["max_id"]
+    if task.eos is not None and not 0 <= task.eos <= max_id:
+        raise OptionError(
+            f"--eos {task.eos}: not a token of {source.path}, expected an id from 0 to {max_id}",
+            hint="pass --eos with the id of the token that ends a document",
+        )
+    eos: int | None = source.manifest["eos_id"] if task.eos is None else task.eos
     if eos is None:
         raise OptionError(
             f"{source.path}: no end token is known, nanoGPT's format needs one",
@@ -86,20 +87,7 @@ def _find_eos(task: Task, source: Source) -> int:
         raise OptionError(
             f"{source.path}: end token {eos:,} does not fit uint16", hint=OTHER_FORMATS_HINT
         )
-    found: int = eos
-    return found
-
-
-def _make_kind(eos: int, max_id: int) -> FileKind:
-    """Return how files of this command are known: ids of the vocabulary, with an end token."""
-
-    def matches(head: bytes) -> bool:
-        if len(head) % DTYPE.itemsize:
-            return False
-        ids = np.frombuffer(head, DTYPE)
-        return int(ids.max()) <= max(max_id, eos) and bool((ids == eos).any())
-
-    return FileKind("a file of such ids with end tokens", matches, max_bytes=LOOK_BYTES)
+    return eos
 
 
 def _iter_flat(
@@ -119,6 +107,7 @@ def _iter_flat(
             )
         ends = np.cumsum(lengths)[is_last]
         has_end = ids[ends - 1] == eos
+        counts.num_documents += len(ends)
         counts.num_end_tokens_inside += int((ids == eos).sum() - has_end.sum())
         counts.num_end_tokens_added += int((~has_end).sum())
         flat = np.insert(ids.astype(DTYPE, copy=False), ends[~has_end], eos)

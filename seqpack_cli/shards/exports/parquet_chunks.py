@@ -26,11 +26,11 @@ MAX_ENTRIES = 1 << 16  # of a dictionary of integers: places of 2 bytes
 
 
 class Chunk(NamedTuple):
-    """The pages of one column of a row group."""
+    """The pages of one column of a row group, each behind its header."""
 
     pages: tuple[bytes, ...]  # the data page last
     num_values: int
-    num_bytes: int  # uncompressed
+    num_bytes: int  # before compression
 
     @property
     def size(self) -> int:
@@ -53,23 +53,22 @@ def encode_chunk(pa: Any, array: Any) -> Chunk:
     if found is None:
         return _make_chunk(pa, num_values, PLAIN, levels + _encode_plain(pa, values))
     places, entries, num_entries = found
-    if num_entries == 1:
-        data = b"\1" + _repeat(0, len(places))
+    if num_entries <= 1:
+        data = b"\1" + _repeat(0, len(places)) if num_entries else b"\0"
     else:
-        data = bytes([places.itemsize * 8]) + _encode_packed(places, len(places))
+        width = places.itemsize * 8
+        data = bytes([width]) + _encode_packed(places, len(places), width)
     return _make_chunk(pa, num_values, RLE_DICTIONARY, levels + data, (entries, num_entries))
 
 
 def _find_indices(pa: Any, values: Any) -> tuple[np.ndarray, bytes, int] | None:
     """Return values as unsigned places in a dictionary, its entries encoded, and their number."""
-    if not len(values):
-        return None
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         found = values.dictionary_encode()
         num_entries = len(found.dictionary)
         places = found.indices.to_numpy()
         return _narrow(places, num_entries), _encode_texts(pa, found.dictionary), num_entries
-    if not pa.types.is_integer(values.type):
+    if not pa.types.is_integer(values.type) or not len(values):
         return None
     numbers = values.to_numpy()
     smallest, largest = int(numbers.min()), int(numbers.max())
@@ -122,17 +121,19 @@ def _make_chunk(
     data: bytes,
     dictionary: tuple[bytes, int] | None = None,
 ) -> Chunk:
-    pages, num_bytes = [], len(data)
+    pages = []
     if dictionary is not None:
         raw, num_entries = dictionary
         pages.append(_make_page(pa, raw, DICTIONARY_PAGE, 7, {1: num_entries, 2: PLAIN}))
-        num_bytes += len(raw)
     header: dict[int, Value] = {1: num_values, 2: encoding, 3: RLE, 4: RLE}
     pages.append(_make_page(pa, data, DATA_PAGE, 5, header))
-    return Chunk(tuple(pages), num_values, num_bytes)
+    return Chunk(tuple(page for page, _ in pages), num_values, sum(size for _, size in pages))
 
 
-def _make_page(pa: Any, raw: bytes, kind: int, field: int, header: dict[int, Value]) -> bytes:
+def _make_page(
+    pa: Any, raw: bytes, kind: int, field: int, header: dict[int, Value]
+) -> tuple[bytes, int]:
+    """Return a page behind its header, and the size of both before compression."""
     if len(raw) > MAX_PAGE_BYTES:
         raise OptionError(
             f"a page of {len(raw):,} bytes, Parquet has at most {MAX_PAGE_BYTES:,}",
@@ -142,7 +143,8 @@ def _make_page(pa: Any, raw: bytes, kind: int, field: int, header: dict[int, Val
     checksum = zlib.crc32(compressed)
     checksum -= (checksum >> 31) << 32  # as a signed number
     sizes: dict[int, Value] = {1: kind, 2: len(raw), 3: len(compressed), 4: checksum}
-    return encode_struct({**sizes, field: header}) + compressed
+    head = encode_struct({**sizes, field: header})
+    return head + compressed, len(head) + len(raw)
 
 
 def _encode_levels(offsets: np.ndarray, values: Any, *, is_optional: bool) -> bytes:
@@ -153,11 +155,11 @@ def _encode_levels(offsets: np.ndarray, values: Any, *, is_optional: bool) -> by
     """
     continues = np.ones(len(values), bool)
     continues[offsets[:-1]] = False
-    repetition = _encode_packed(np.packbits(continues, bitorder="little"), len(values))
+    repetition = _encode_packed(np.packbits(continues, bitorder="little"), len(values), 1)
     if values.null_count:
         is_valid = values.is_valid().to_numpy(zero_copy_only=False)
         bits = np.column_stack([~is_valid, is_valid])
-        definition = _encode_packed(np.packbits(bits, bitorder="little"), len(values))
+        definition = _encode_packed(np.packbits(bits, bitorder="little"), len(values), 2)
     else:
         definition = _repeat(2 if is_optional else 1, len(values))
     return b"".join(len(each).to_bytes(4, "little") + each for each in (repetition, definition))
@@ -168,8 +170,7 @@ def _repeat(value: int, count: int) -> bytes:
     return encode_count(count << 1) + bytes([value])
 
 
-def _encode_packed(packed: np.ndarray, num_values: int) -> bytes:
-    """Encode packed values, in whole groups of 8."""
-    num_groups, raw = -(-num_values // GROUP), packed.tobytes()
-    num_bytes = -(-len(raw) // num_groups) * num_groups
-    return encode_count(num_groups << 1 | 1) + raw.ljust(num_bytes, b"\0")
+def _encode_packed(packed: np.ndarray, num_values: int, width: int) -> bytes:
+    """Encode packed values of some bits; a run is whole groups of 8, the last filled with zeros."""
+    num_groups = -(-num_values // GROUP)
+    return encode_count(num_groups << 1 | 1) + packed.tobytes().ljust(num_groups * width, b"\0")

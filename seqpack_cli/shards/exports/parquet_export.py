@@ -17,27 +17,29 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, OptionError, quote
+from seqpack_cli.files.disk import TEMP_PATTERN
 from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
+from seqpack_cli.shards.exports.file_set import describe_source
 from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
     iter_row_groups,
-    make_kind,
     open_parquet,
 )
+from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.exports.source import Block
 from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
-FORMAT_VERSION = 1
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000
 OTHER_HINT = "choose another -o"
+STAGED = "part"
 PARQUET = make_kind("export")
 Iterate = Callable[[bool], Iterator[Any]]  # whether to check the files -> blocks or rows
 
@@ -59,8 +61,11 @@ def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[
     tables, iterate, num_tokens = _choose_tables(pa, task)
     task.begin(num_tokens)
     at(output).remove_left_overs()
+    # In a folder that exists: its parent may be closed, or on another disk.
+    beside = output / STAGED if output.is_dir() else output
+    at(beside).remove_left_overs()
     written = _Written()
-    with at(output).hold_staging() as folder:
+    with at(beside).hold_staging() as folder:
         num_documents = task.source.num_documents if DOCUMENT in tables.names else None
         files = _Files(task, tables, folder, output, max_file_bytes, num_documents)
         files.write_all(iterate(True), iterate(False), written)
@@ -79,13 +84,14 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
     check_outside_runs(output)
     if at(output).is_link() or (at(output).exists() and not output.is_dir()):
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_HINT)
-    found: list[Place] = [*output.iterdir()] if output.is_dir() else []
+    inside = output.iterdir() if output.is_dir() else ()
+    found: list[Place] = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
     if found and not overwrite:
         raise FolderError(
             f"{output}: already exists", hint="choose another -o, or pass --overwrite"
         )
     for path in found:
-        if not FILE_NAME.fullmatch(path.name) or not is_kind(path, PARQUET):
+        if not FILE_NAME.fullmatch(path.name) or not is_kind(path, PARQUET, or_empty=False):
             raise FolderError(
                 f"{path}: not {PARQUET.name}; other files are not replaced",
                 hint=f"{OTHER_HINT}, or remove the file yourself",
@@ -150,7 +156,7 @@ class _Files:
     ) -> tuple[int, Any]:
         """Write a file of an item and those behind it; return their number, and the next item."""
         table, first = self.tables.make(item), self._find_document(item, written)
-        mark = {**self._describe(), "first_row": written.num_rows}
+        mark = {**describe_source(self.task), "first_row": written.num_rows}
         last = None
         with open_parquet(write, table.schema) as file:
             while item is not None:
@@ -178,16 +184,6 @@ class _Files:
         if item is None:
             return self.num_documents
         return int(item.documents[0]) if written.num_rows else 0
-
-    def _describe(self) -> dict[str, Any]:
-        opened = self.task.opened
-        digest = opened.folder.digest
-        return {
-            "format": "seqpack.export",
-            "format_version": FORMAT_VERSION,
-            "source_format": opened.manifest["format"],
-            "source_blake3": digest,
-        }
 
     def _compare(self, name: str, items: Iterator[Any]) -> None:
         """Read a file back and compare it with the source.

@@ -1,6 +1,6 @@
 """Write Parquet files, one row group at a time, and read them back with pyarrow.
 
-A file that seqpack wrote has a mark in its footer.
+A file that seqpack wrote has a mark in its footer, by which `parquet_marks` knows it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.exports.parquet_chunks import Chunk, encode_chunk
 from seqpack_cli.shards.exports.parquet_schema import describe_chunk, describe_schema, find_place
@@ -20,20 +19,8 @@ from seqpack_cli.shards.exports.thrift import Long, Value, encode_struct
 
 MARK = "seqpack.{command}"  # key of the mark in the metadata of a file
 MAGIC = b"PAR1"  # the first and last bytes of a file
-TAIL_BYTES = 1 << 16  # the mark is at the end of the footer
-REWRITTEN = b"ARROW:schema"  # which pyarrow adds if it writes what it has read, mark included
+WRITER = "seqpack version "  # and the number
 FOOTER_BYTES = 512  # of each column of a row group; about 100
-
-
-def make_kind(command: str) -> FileKind:
-    """Return the kind of Parquet files that a command writes."""
-    mark = MARK.format(command=command).encode()
-    return FileKind(
-        f"a Parquet file that seqpack {command} wrote",
-        lambda tail: tail.endswith(MAGIC) and mark in tail and REWRITTEN not in tail,
-        max_bytes=TAIL_BYTES,
-        at_end=True,
-    )
 
 
 def import_pyarrow(output: object) -> Any:
@@ -104,7 +91,7 @@ class ParquetWriter:
                 3: Long(self.num_rows),
                 4: self._groups,
                 5: self._marks,
-                6: f"seqpack {__version__}",
+                6: f"{WRITER}{__version__}",
             }
         )
         self._add(footer + len(footer).to_bytes(4, "little") + MAGIC)

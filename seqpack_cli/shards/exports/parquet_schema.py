@@ -68,7 +68,7 @@ def describe_chunk(pa: Any, field: Any, chunk: Chunk, start: int) -> Value:
     }
     if has_dictionary:
         description[11] = Long(start)
-    return {2: Long(start), 3: description}
+    return {2: Long(0), 3: description}  # 0: described in the footer alone
 
 
 def find_place(array: Any) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import (
 
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.shard_manifest import OF_STORES
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
@@ -78,7 +79,7 @@ def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str
 
     The size of a model follows from these numbers.
     """
-    for name in ("dtype", "vocab_size", "max_id", "tokenizer_blake3"):
+    for name in ("dtype", *OF_STORES, "tokenizer_blake3"):
         if manifest[name] != store.manifest[name]:
             yield f"{name} is {manifest[name]}, the token store has {store.manifest[name]}"
     for number, (entry, one) in enumerate(zip(manifest["stores"], store.stores, strict=True), 1):

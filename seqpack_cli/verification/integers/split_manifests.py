@@ -19,7 +19,7 @@ from seqpack_cli.shards.split_manifest import SplitSet
 # What the splits of one run have in common, besides their options.
 SHARED = (
     *("plan_version", "layout", "dtype", "pad_id", "padding_side", "vocab_size", "max_id"),
-    *("tokenizer_blake3", "columns"),
+    *("bos_id", "eos_id", "unk_id", "tokenizer_blake3", "columns"),
 )
 OF_OPTIONS = ("layout", "padding_side")  # the options of all splits have them too
 STORE_NAMES = ("blake3", "num_sequences", "num_tokens")
