@@ -20,6 +20,7 @@ WORDS_HINT = (
     "join the words with one space into a string, or keep their tags with --keep FIELD:tags"
 )
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
+AS_OBJECT = 'write each record as an object: {"text": …}'
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 
 
@@ -155,9 +156,8 @@ BAD_LINES = [
     ('{"text": 7}', "field 'text' is int, expected a string", SKIP_HINT),
     ('{"text": ["a"]}', "field 'text' is a list, expected a string", WORDS_HINT),
     ('{"text": [1]}', "field 'text' is a list, expected a string", SKIP_HINT),
-    ('null', "null, expected an object with field 'text'", None),
-    ('["text"]', "a list, expected an object with field 'text'", None),
-    ('"text"', "a string, expected an object with field 'text'", None),
+    ('["text"]', "a list, expected an object with field 'text'", AS_OBJECT),
+    ('"text"', "a string, expected an object with field 'text'", AS_OBJECT),
     ('{"text": "a", "text": "b"}', "duplicate key 'text' in an object", SKIP_HINT),
     (
         '{"text": "a", "more": {"text": 1, "text": 2}}',

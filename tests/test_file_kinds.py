@@ -33,6 +33,7 @@ from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXT = b"a line of text\n" * 100
 CONVERT = "pass text files only, or convert it to text, JSON lines or Parquet"
+IMPORT = "run seqpack import to read ids"
 UNPACK = "unpack it into a folder and pass the folder"
 
 
@@ -123,15 +124,15 @@ FILES: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "a.docx": (make_zip, "zip", UNPACK),
     "a": (make_tar, "tar", UNPACK),
     "a.gz": (lambda: gzip.compress(make_tar()), "tar", UNPACK),
-    "a.bin": (make_parquet, "Parquet", "pass --format parquet"),
+    "a.table": (make_parquet, "Parquet", "pass --format parquet"),
     "a.file": (make_arrow, "Arrow", "pass --format arrow"),
     "a.stream": (make_arrow_stream, "Arrow", "pass --format arrow"),
     "a.pkl": (lambda: pickle.dumps({"a": 1}), "pickle", CONVERT),
     "a.pyc": (make_bytecode, "Python bytecode", CONVERT),
-    "a.npy": (make_array, "NumPy", CONVERT),
+    "a.npy": (make_array, "NumPy", IMPORT),
     "a.safetensors": (make_safetensors, "safetensors", CONVERT),
     "a.db": (make_sqlite, "SQLite", CONVERT),
-    "a.idx": (lambda: b"MMIDIDX\0\0" + bytes(50), "indexed dataset", CONVERT),
+    "a.idx": (lambda: b"MMIDIDX\0\0" + bytes(50), "indexed dataset", IMPORT),
     "a.h5": (lambda: b"\x89HDF\r\n\x1a\n" + bytes(50), "HDF5", CONVERT),
     "a.pdf": (lambda: b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", "PDF", CONVERT),
     "a.png": (lambda: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG", CONVERT),
@@ -188,9 +189,9 @@ def test_utf16_in_standard_input_and_utf32_are_named() -> None:
 
 
 def test_bytes_without_a_known_signature_are_called_binary(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(struct.pack("<500H", *range(500)))
+    (tmp_path / "a.data").write_bytes(struct.pack("<500H", *range(500)))
     with pytest.raises(DataError) as caught:
-        tokenize([str(tmp_path / "a.bin")], tmp_path / "store", executor=HERE)
+        tokenize([str(tmp_path / "a.data")], tmp_path / "store", executor=HERE)
     assert "expected UTF-8" in caught.value.message
     assert caught.value.hint == (
         "the record contains NUL bytes, so the file is probably not text: pass text files only"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import pickle
 import struct
 from pathlib import Path
 
@@ -18,7 +21,9 @@ from seqpack_cli.errors import DataError, OptionError, SeqpackError
 from seqpack_cli.files.url import Url
 
 EOS = 7
-PLACE_HINT = "pass the --eos and the --dtype that wrote the file"
+PLACE_HINT = (
+    "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
+)
 UINT16 = ("--vocab-size", 1000, "--eos", EOS, "--dtype", "uint16")
 
 
@@ -136,8 +141,9 @@ def test_end_token_beside_a_tokenizer_is_counted(tmp_path: Path) -> None:
         (
             b"\1\0" * 6,
             {"dtype": "uint16"},
-            "ids without documents, expected --eos",
-            "pass --eos ID, the id at the end of each document (GPT-2's is 50256)",
+            "ids alone, expected --eos",
+            "pass --eos ID, the id at the end of each document (GPT-2's is 50256); a .bin of "
+            "Megatron needs its .idx beside it instead",
         ),
     ],
 )
@@ -275,3 +281,39 @@ def test_option_without_effect_on_a_pair_is_refused(
 def test_end_token_is_recorded_without_a_tokenizer(tmp_path: Path) -> None:
     write_pair(tmp_path / "ids", [[[1, 2]]])
     assert import_ids(tmp_path / "ids", tmp_path / "store", eos=2)["eos_id"] == 2
+
+
+def write_kinds() -> dict[str, bytes]:
+    zipped, ids = io.BytesIO(), np.arange(1, 2000, dtype="<u2")
+    np.savez(zipped, ids=ids)
+    return {
+        "zip": zipped.getvalue(),
+        "pickle": pickle.dumps(ids.tolist()),
+        "gzip": gzip.compress(ids.tobytes()),
+        "PNG": b"\x89PNG\r\n\x1a\n".ljust(100, b"\1"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["zip", "pickle", "gzip", "PNG"])
+def test_other_files_are_not_read_as_ids(tmp_path: Path, kind: str) -> None:
+    data = write_kinds()[kind]
+    (tmp_path / "ids").write_bytes(data + bytes(len(data) % 2))
+    with pytest.raises(DataError, match=rf"ids: {kind} \(begins with .*\), expected ids alone"):
+        options = {"file_format": "flat", "dtype": "uint16", "eos": 0}
+        import_ids(tmp_path / "ids", tmp_path / "store", **options)
+
+
+def test_ids_that_begin_as_short_signatures_are_ids(tmp_path: Path) -> None:
+    for head in (b"PK\x03\x04", b"\x1f\x8b\x08\0", b"\x80\4\x95\0", b"\xff\xd8\xff\0", b"\x7fELF"):
+        ids = np.frombuffer(head + bytes(range(100, 140)), "<u2")
+        ids.tofile(tmp_path / "ids.bin")
+        options = {"vocab_size": 65_536, "eos": int(ids[-1]), "dtype": "uint16"}
+        import_ids(tmp_path / "ids.bin", tmp_path / head.hex(), **options)
+
+
+def test_all_missing_options_of_flat_files_are_named(tmp_path: Path) -> None:
+    np.arange(9, dtype="<u2").tofile(tmp_path / "ids.bin")
+    with pytest.raises(OptionError, match="ids alone, expected --dtype and --eos") as caught:
+        import_ids(tmp_path / "ids.bin", tmp_path / "store")
+    for part in ("--dtype uint16", "--eos ID", "its .idx beside it"):
+        assert part in str(caught.value.hint)

@@ -7,7 +7,8 @@ from command import run
 from foreign_ids import write_pair
 from test_import_records import import_records, write
 
-from seqpack_cli import open_store
+from seqpack_cli import DataError, open_store
+from seqpack_cli.tokens.imports import import_run
 
 
 def import_lines(folder, records, *options):
@@ -51,3 +52,16 @@ def test_empty_sequences_of_a_rejected_document_are_not_counted(tmp_path):
     pair = write_pair(tmp_path / "a", [[[7], []], [[200], [], []]], code=4)
     import_records(pair.with_suffix(".idx"), tmp_path / "store", on_bad_record="skip")
     assert open_store(tmp_path / "store").manifest["ledger"]["num_empty_sequences"] == 1
+
+
+def test_inspect_says_nothing_of_texts_that_were_never_read(tmp_path):
+    import_lines(tmp_path, [{"input_ids": [1, 4]}])
+    shown = run("inspect", tmp_path / "store", "--vocabulary")
+    assert (shown.exit_code, "in the text" in shown.stdout) == (0, False)
+
+
+def test_of_bad_records_the_first_is_named_before_any_part_is_made(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.jsonl", [{"ids": [n]} for n in range(500)])
+    monkeypatch.setattr(import_run, "import_part", None)
+    with pytest.raises(DataError, match=r"a.jsonl:1: no field 'input_ids'"):
+        import_records(path, tmp_path / "store", part_bytes=1000)

@@ -19,6 +19,7 @@ from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.inputs import ListedName
 from seqpack_cli.files.url import Url
 
+NOT_IDS = "write ids as JSON lines with a field input_ids, or run seqpack tokenize to read text"
 NAMES = ["b.bin", "c.npy", "d.jsonl", "e.txt", "sub/a_document.bin", "sub/a_document.idx"]
 PAIR = [("sub/a_document.bin", "megatron", "sub/a_document.idx")]
 FLAT = [("b.bin", "flat", None), ("c.npy", "flat", None)]
@@ -133,7 +134,7 @@ def test_missing_file_of_a_pair(
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("e.txt", ".txt files are not supported", "run seqpack tokenize to read text"),
+        ("e.txt", ".txt files are not supported", NOT_IDS),
         (
             "f.data",
             "expected one of the suffixes .idx .bin .npy .jsonl .ndjson .json .parquet .arrow "

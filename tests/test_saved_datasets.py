@@ -51,7 +51,7 @@ def find(root: str, *names: str, exclude: Sequence[str] = ()) -> tuple[list[str]
 
 
 def test_files_are_those_of_the_state_in_its_order(root: str) -> None:
-    counts = {"unnamed_json": 2, "unlisted_arrow": 1}
+    counts = {"unlisted_arrow": 1}
     assert find(root, "one") == ([f"one/{name}" for name in DATA], counts)
     assert find(root, "splits/train")[0] == [f"splits/train/{name}" for name in DATA]
     assert find(root, "one", exclude=["data-00001*"])[0] == [f"one/{DATA[1]}"]

@@ -286,7 +286,7 @@ def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> 
     counts = {"num_padding_tokens": 4, "num_encoded_tokens": 70, "num_empty_sequences": 3}
     change_manifest(store, {"ledger": counts, "options": {"attention_mask_field": "mask"}})
     shown = show(store)
-    assert "  padding tokens     4\n" in shown
+    assert "  padding left out   4\n" in shown
     assert "  empty sequences    3\n" in shown
 
 

@@ -20,11 +20,13 @@ from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
-MASK_HELP = "  [default: {name}, where the first records have it]"
+MASK_HELP = "  [default: {name}, where the first 1,000 records have it]"
 
 
 @click.command(
-    "import", cls=OneValueCommand, short_help="Turn ids that another tool made into a token store."
+    "import",
+    cls=OneValueCommand,
+    short_help="Turn ids of Megatron, nanoGPT or datasets into a token store.",
 )
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
@@ -37,8 +39,8 @@ MASK_HELP = "  [default: {name}, where the first records have it]"
     "--vocab-size",
     type=POSITIVE,
     metavar="N",
-    help="Size of the vocabulary, instead of --tokenizer: ids are from 0 to N - 1. The store "
-    "cannot be decoded then.",
+    help="Size of the vocabulary, instead of --tokenizer: ids are from 0 to N - 1. Choose the rows "
+    "of the model's embedding, or the largest id + 1. The store cannot be decoded then.",
 )
 @file_options
 @click.option(
@@ -80,14 +82,16 @@ MASK_HELP = "  [default: {name}, where the first records have it]"
     "ignore_fields",
     multiple=True,
     metavar="FIELD",
-    help="Leave labels, attention_mask or loss_mask unread. seq_lengths: take a record that has it "
-    "as one sequence. May be given several times.",
+    help="Leave a field unread: labels, attention_mask, loss_mask; assistant_masks or "
+    "completion_mask, without which each token is a target; seq_lengths or seq_start_id, which "
+    "makes a record one sequence; or overlap, which keeps repeated tokens. May be given several "
+    "times.",
 )
 @click.option(
     "--document-field",
     metavar="FIELD",
     help="Field with a whole number; records that follow each other with the same number are "
-    "sequences of one document.  [default: each record is a document]",
+    "sequences of one document.  [default: each record is a document; Megatron says it itself]",
 )
 @click.option(
     "--dtype",
@@ -100,7 +104,8 @@ MASK_HELP = "  [default: {name}, where the first records have it]"
     type=click.IntRange(min=0),
     metavar="ID",
     help="Id at the end of each document, by which documents are found in files of ids alone "
-    "(flat). It stays with its document.",
+    "(flat), which need one. It stays with its document. With --vocab-size it is the end token of "
+    "the store, whatever the format is.",
 )
 @click.option(
     "--keep",

@@ -105,6 +105,8 @@ def main() -> None:
     Text files -> token store -> shards (files of batches):
         seqpack tokenize corpus/ -o tokens
         seqpack pack tokens -o shards
+    Ids from Megatron, nanoGPT or datasets -> token store:
+        seqpack import train.idx --tokenizer tokenizer.json -o tokens
     Look at them, check them on the GPU that will train, take them apart again:
         seqpack inspect shards
         seqpack verify shards --device cuda

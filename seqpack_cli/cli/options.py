@@ -60,7 +60,8 @@ max_document_option = click.option(
     type=SIZE,
     default="64MiB",
     show_default=True,
-    help="Maximum size of one document; a larger one stops the run with an error.",
+    help="Maximum size of one document, its text or its ids; a larger one stops the run with an "
+    "error.",
 )
 part_bytes_option = click.option(
     "--part-bytes",
@@ -99,8 +100,8 @@ FILE_OPTIONS = (
         help="Read only files below folders that match GLOB; may be given several times. GLOB is "
         "compared with the path below the folder ('en/**'; * does not match a slash, ** does), or, "
         "without a slash, with names at any depth ('*.txt'). A folder that matches stands for all "
-        "files below it. A file that matches and has an unknown suffix is read as text. A file "
-        "that INPUT names is always read.",
+        "files below it. tokenize reads a file that matches and has an unknown suffix as text. "
+        "A file that INPUT names is always read.",
     ),
     click.option(
         "--exclude",

@@ -10,7 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
-from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX, UNPACK
+from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX, IMPORT, SAVE_IDS, UNPACK
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, quote
 
@@ -42,6 +42,17 @@ PATTERNS = {
 }
 NAMES = list(PATTERNS)
 KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
+# Those that ids could begin with only by a chance of 1 in 10^14 are looked for in files of ids.
+LONG = ("bzip2", "xz", "7z", "tar", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
+LONG_PATTERNS = {name: PATTERNS[name] for name in LONG} | {
+    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
+    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
+    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
+    "Arrow": rb"ARROW1\0\0",
+}
+LONG_KINDS = re.compile(
+    b"|".join(b"(%s)" % pattern for pattern in LONG_PATTERNS.values()), re.DOTALL
+)
 
 
 def check_text(block: bytes, source: Source) -> None:
@@ -62,11 +73,28 @@ def check_text(block: bytes, source: Source) -> None:
     )
 
 
+def check_ids(head: bytes, source: Source) -> None:
+    """Raise DataError if the beginning of a file shows that it is not ids alone."""
+    found = LONG_KINDS.match(head)
+    if found is None:
+        return
+    kind = list(LONG_PATTERNS)[(found.lastindex or 1) - 1]
+    hint = SAVE_IDS
+    if kind in ("Parquet", "Arrow"):
+        hint = f"pass --format {kind.lower()}"
+    elif kind in COMPRESSION_OF_SUFFIX.values():
+        hint = f"decompress it: {kind} -dc {shlex.quote(source.path)} > ids.bin"
+    begin = quote(head[:8])
+    raise DataError(f"{source.path}: {kind} (begins with {begin}), expected ids alone", hint)
+
+
 def _hint_kind(kind: str, source: Source) -> str:
     if kind in COMPRESSION_OF_SUFFIX.values():
         return _hint_pipe(f"{kind} -dc", source)
     if kind in ("zip", "7z", "tar"):
         return UNPACK
+    if kind in ("NumPy", "indexed dataset"):
+        return IMPORT
     is_table = kind in ("Parquet", "Arrow") and not source.compression
     return f"pass --format {kind.lower()}" if is_table else CONVERT
 

@@ -19,6 +19,9 @@ COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "z
 UNPACK = "unpack it into a folder and pass the folder"
 ARCHIVES = {".tar": UNPACK, ".tgz": UNPACK, ".zip": UNPACK}
 TOKENIZE = "run seqpack tokenize to read text"
+IMPORT = "run seqpack import to read ids"
+SAVE_IDS = "save the ids as one array with numpy.save, and import that .npy file"
+NOT_IDS = "write ids as JSON lines with a field input_ids, or run seqpack tokenize to read text"
 BINARY_FORMATS = ("megatron", "flat", "arrow")  # which are read from where they lie
 
 
@@ -96,7 +99,7 @@ TEXT_FORMATS = Formats(
         ".csv": "csv",
         ".tsv": "csv",
     },
-    ARCHIVES,
+    {**ARCHIVES, ".bin": f"{IMPORT}, or pass --format text if it is text"},
     fallback="text",
     hint="pass --format text to read every file",
     by_suffix={"arrow": ARROW_FORMATS},
@@ -112,7 +115,11 @@ IDS_FORMATS = Formats(
         ".parquet": "parquet",
         **ARROW,
     },
-    {**dict.fromkeys((".txt", ".text", ".md", ".csv", ".tsv"), TOKENIZE), **ARCHIVES},
+    {
+        **dict.fromkeys((".txt", ".text", ".md", ".csv", ".tsv"), NOT_IDS),
+        **dict.fromkeys((".npz", ".pkl", ".pickle", ".pt"), SAVE_IDS),
+        **ARCHIVES,
+    },
     fallback=None,
     hint="pass --format flat if the file holds ids alone, or --format jsonl",
     by_suffix={

@@ -25,6 +25,8 @@ MAX_BLANK_BLOCKS = 64  # before the first value
 # Keys under which the records of an object often are.
 RECORDS_KEY = re.compile(rb'"(data|rows|records|examples|instances|items|documents)"\s*:\s*\[')
 
+MAP = re.compile(rb'\{\s*"[^"]*\d[^"]*"\s*:\s*"')  # of ids to texts
+
 
 def check_arrays(sources: Sequence[Source]) -> None:
     """Read the beginnings of the first .json files, before a run begins.
@@ -90,10 +92,16 @@ def _no_array_error(source: Source, text: bytes) -> DataError:
 
 def _hint_array(source: Source, text: bytes) -> str:
     key = RECORDS_KEY.search(text[:HEAD_BYTES]) if text.startswith(b"{") else None
+    if MAP.match(text):
+        return _hint_jq("to_entries[] | {id: .key, text: .value}", source)
     if key is None:
         return "pass --format jsonl if each line is one JSON object"
+    return _hint_jq(f".{key[1].decode()}[]", source)
+
+
+def _hint_jq(records: str, source: Source) -> str:
     typed = shlex.quote(source.path)
-    command = f"jq -c '.{key[1].decode()}[]'"
+    command = f"jq -c '{records}'"
     command = (
         f"{source.compression} -dc {typed} | {command}"
         if source.compression

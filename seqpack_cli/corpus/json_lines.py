@@ -14,6 +14,7 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import (
+    SKIP_HINT,
     BadRecordError,
     NotJsonError,
     is_unicode,
@@ -22,6 +23,8 @@ from seqpack_cli.corpus.missing_fields import TEXT_FIELD, missing_field_error
 from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
 from seqpack_cli.files.json_files import JSON_TYPES
+
+ARRAY_HINT = "pass --format json if the file is one array of objects"
 
 
 def read_json_texts(records: list[bytes], text_field: str) -> list[str] | None:
@@ -101,7 +104,8 @@ def parse_object(line: str, keys: Container[str] | None, text_field: str) -> dic
         place = f"column {error.colno}"
         if error.lineno > 1:  # in an element of an array
             place = f"line {error.lineno} of the record, {place}"
-        raise NotJsonError(f"not JSON at {place} ({error.msg}): {found}") from error
+        hint = ARRAY_HINT if line.strip() == "[" else SKIP_HINT
+        raise NotJsonError(f"not JSON at {place} ({error.msg}): {found}", hint) from error
     except RecursionError as error:
         raise BadRecordError("cannot be parsed as JSON (nested too deeply)") from error
     except ValueError as error:  # a number of thousands of digits
@@ -109,9 +113,16 @@ def parse_object(line: str, keys: Container[str] | None, text_field: str) -> dic
     if not isinstance(value, dict):
         raise BadRecordError(
             f"{JSON_TYPES[type(value)]}, expected an object with field {quote(text_field)}",
-            hint=None,
+            hint=_hint_object(value, text_field),
         )
     return value
+
+
+def _hint_object(value: Any, field: str) -> str | None:
+    """Return the hint about a value that is not an object."""
+    if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+        return ARRAY_HINT
+    return f'write each record as an object: {{"{field}": …}}' if field.isidentifier() else None
 
 
 def find_field(value: dict[str, Any], name: str, *, has_literal: bool = True) -> Any:

@@ -14,11 +14,12 @@ from typing import Any
 
 from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.pairs import find_one
-from seqpack_cli.corpus.skipped import UNLISTED_ARROW
+from seqpack_cli.corpus.skipped import UNLISTED_ARROW, UNNAMED_JSON
 from seqpack_cli.errors import FolderError, OptionError, join_items
 from seqpack_cli.files.inputs import find_input
 
 STATE_NAME = "state.json"
+OWN_NAMES = (STATE_NAME, "dataset_info.json")
 SPLITS_NAME = "dataset_dict.json"
 CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow")
 
@@ -63,6 +64,8 @@ def _check_splits(below: dict[str, dict[str, FoundFile]], name: str) -> None:
 
 def _choose(folder: str, files: dict[str, FoundFile], search: Search) -> list[FoundFile]:
     listed = _list_data_files(_join(folder, STATE_NAME))
+    if listed is not None:
+        search.skipped.remove_named(UNNAMED_JSON, {_join(folder, name) for name in OWN_NAMES})
     if listed is None:
         listed = [name for name in files if not CACHE.fullmatch(name)]
     for name in files.keys() - set(listed):

@@ -55,6 +55,11 @@ class Skipped:
                 path: real for path, real in found.items() if real not in read
             }
 
+    def remove_named(self, reason: str, paths: Container[str]) -> None:
+        """Remove files that belong to what is read."""
+        found = self._real_paths[reason]
+        self._real_paths[reason] = {path: real for path, real in found.items() if path not in paths}
+
     def list_paths(self, reason: str) -> list[str]:
         """Return the entries that were skipped for a reason, sorted by the bytes of their paths."""
         return sorted(self._real_paths[reason], key=os.fsencode)

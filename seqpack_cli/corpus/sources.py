@@ -24,7 +24,7 @@ from seqpack_cli.corpus.formats import (
 from seqpack_cli.corpus.input_files import find_input_files, naming_line
 from seqpack_cli.corpus.pairs import Pair
 from seqpack_cli.corpus.remote_files import list_statuses
-from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, Skipped
+from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
@@ -163,6 +163,9 @@ def _describe_nothing(inputs: Sequence[str], skipped: Skipped, formats: Formats)
             f"{join_items(inputs)}: no file left to read{seen}",
             hint="change --include or --exclude",
         )
+    if UNNAMED_JSON in skipped.count():
+        hint = "pass --include '*.json' if these files are arrays of objects"
+        return OptionError(f"{join_items(inputs)}: no file with a known suffix{seen}", hint)
     known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
     return OptionError(
         f"{join_items(inputs)}: no file with a known suffix{seen}",

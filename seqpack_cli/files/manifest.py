@@ -39,6 +39,9 @@ WRITERS = {
     "seqpack.shards": ("pack", "shard"),
     "seqpack.splits": ("pack --split", "split"),
 }
+IDS_SUFFIXES = (".bin", ".idx", ".npy", ".parquet", ".arrow", ".jsonl", ".json")
+SAVED_DATASET = "dataset_info.json"
+IMPORT_HINT = "run seqpack import to make a token store of ids"
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest in use have about 35 MB
 FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
 FindSize = Callable[[str], int | None]
@@ -179,12 +182,15 @@ def _unfinished_error(folder: Place) -> FolderError:
     """Return the error about a folder without a finished run, with the failure that ended it."""
     if not folder.is_dir():
         found = "a file, expected a folder" if folder.exists() else "no such folder"
-        return FolderError(f"{folder}: {found}")
+        is_ids = str(folder).lower().endswith(IDS_SUFFIXES)
+        return FolderError(f"{folder}: {found}", hint=IMPORT_HINT if is_ids else None)
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     if PLAN_NAME not in names:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
-            hint="name the folder that tokenize, import or pack wrote",
+            hint=IMPORT_HINT
+            if SAVED_DATASET in names
+            else "name the folder that tokenize, import or pack wrote",
         )
     plan: dict[str, Any] = {}
     with contextlib.suppress(SeqpackError):  # it may be damaged

@@ -238,7 +238,7 @@ _STORE_LEDGER = {
     "num_dropped_tokens": "dropped tokens",
     "num_straddling_tokens": "straddling tokens",
     "num_overlap_tokens": "overlap tokens",
-    "num_padding_tokens": "padding tokens",
+    "num_padding_tokens": "padding left out",
     "num_empty_sequences": "empty sequences",
 }
 

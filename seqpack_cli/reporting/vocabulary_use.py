@@ -43,7 +43,9 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json() if has_tokenizer(manifest) else None
     store = find_store(opened)
-    spelled = describe_spelled(store)
+    stores = () if store is None else store.stores
+    has_text = any(each.manifest["made_by"] != "import" for each in stores) or not stores
+    spelled = describe_spelled(store) if has_text else None
     ids, special_ids, unk_id = _list_ids(manifest, tokenizer_json, store)
     found = count_ids(opened, ids, unk_id=unk_id, progress=progress or Progress())
     is_special = np.isin(ids, special_ids)

@@ -28,7 +28,6 @@ def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
         *_show_special(found["special_tokens"]),
         "",
         *_show_spelled(found["spelled_in_text"]),
-        "",
         "most frequent",
         HEAD,
         *map(_show_counted, found["most_frequent"]),
@@ -99,7 +98,14 @@ def _show_special(tokens: list[dict[str, Any]]) -> Iterator[str]:
     yield from _count_hidden(tokens)
 
 
-def _show_spelled(spelled: dict[str, Any]) -> Iterator[str]:
+def _show_spelled(spelled: dict[str, Any] | None) -> Iterator[str]:
+    """Yield the lines, none of a store without texts, and an empty one behind them."""
+    if spelled is not None:
+        yield from _list_spelled(spelled)
+        yield ""
+
+
+def _list_spelled(spelled: dict[str, Any]) -> Iterator[str]:
     title = "special tokens spelled out in the text"
     number, tokens = spelled["num_tokens"], spelled["tokens"]
     if number is None:

@@ -23,7 +23,10 @@ from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
 SEARCH_BYTES = 64 << 10  # read at once to find the end of a document
-EOS_HINT = "pass the --eos and the --dtype that wrote the file"
+EOS_HINT = (
+    "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
+)
+NO_EOS_HINT = "pass --eos ID, the id at the end of each document (GPT-2's is 50256)"
 
 
 def cut_flat(
@@ -79,12 +82,18 @@ def iter_flat_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock
 
 
 def _read_layout(source: Source, options: ImportOptions) -> tuple[FlatLayout, int]:
-    if options.eos is None:
-        raise OptionError(
-            f"{source.path}: ids without documents, expected --eos",
-            hint="pass --eos ID, the id at the end of each document (GPT-2's is 50256)",
-        )
-    return read_flat_layout(source, options.dtype), options.eos
+    if options.eos is not None:
+        return read_flat_layout(source, options.dtype), options.eos
+    missing, hint = "--eos", NO_EOS_HINT
+    try:
+        read_flat_layout(source, options.dtype)
+    except OptionError as error:
+        if options.dtype is not None:
+            raise
+        missing, hint = "--dtype and --eos", f"{error.hint}; and {hint.removeprefix('pass ')}"
+    if source.path.lower().endswith(".bin"):
+        hint += "; a .bin of Megatron needs its .idx beside it instead"
+    raise OptionError(f"{source.path}: ids alone, expected {missing}", hint)
 
 
 def _iter_ids(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqpack_cli.corpus.blocks import iter_raw_blocks
+from seqpack_cli.corpus.file_kinds import check_ids
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, OptionError, quote
 
@@ -56,8 +57,11 @@ def read_flat_layout(source: Source, dtype: str | None) -> FlatLayout:
     if head.startswith(NPY_MAGIC):
         return _read_npy(head, source, dtype)
     _check_no_llm_c(head, source)
+    check_ids(head, source)
     if dtype is None:
-        raise OptionError(f"{source.path}: ids without a header, expected --dtype", _hint(source))
+        raise OptionError(
+            f"{source.path}: ids without a header, expected --dtype", hint_dtype(source)
+        )
     found = np.dtype(dtype).newbyteorder("<")
     if source.num_bytes % found.itemsize:
         raise DataError(
@@ -68,7 +72,7 @@ def read_flat_layout(source: Source, dtype: str | None) -> FlatLayout:
     return FlatLayout(found, 0)
 
 
-def _hint(source: Source) -> str:
+def hint_dtype(source: Source) -> str:
     """Return a hint with the two likeliest types of a file's size."""
     sizes = {name: np.dtype(name).itemsize for name in LIKELY_DTYPES}
     counts = {name: source.num_bytes // size for name, size in sizes.items()}

@@ -76,7 +76,8 @@ class ImportOptions:
             found = "neither" if self.tokenizer is None else "both"
             raise OptionError(
                 f"--tokenizer and --vocab-size: found {found}, expected one of them",
-                hint="pass the --tokenizer that made the ids; without one, --vocab-size N",
+                hint="pass the --tokenizer that made the ids; without one, --vocab-size N, the "
+                "rows of the model's embedding; ids alone (.bin, .npy) also need --dtype and --eos",
             )
         if self.tokenizer is not None:
             object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))

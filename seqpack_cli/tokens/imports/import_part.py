@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,21 @@ def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]
         made = _iter_made(part, facts, setup, task)
         receipt = part.write(made, facts.describe)
     return task.name, receipt
+
+
+def check_first(setup: ImportSetup, tasks: Sequence[PartTask]) -> None:
+    """Read the first records, so that of bad ones the first is named, whichever part is first.
+
+    Raises:
+        DataError: a record cannot be read, or an id is not in the vocabulary.
+    """
+    first = next((each for task in tasks for each in task.ranges), None)
+    if first is None or setup.options.on_bad_record != "error":
+        return
+    found = ID_FORMATS[first.source.format]
+    block = next(found.read(RangeInput(first), setup), None) if found.holds == "records" else None
+    if block is not None:
+        _check_ids(block, setup, 0)
 
 
 def _iter_made(

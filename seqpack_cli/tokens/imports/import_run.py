@@ -28,7 +28,7 @@ from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_worker
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
 from seqpack_cli.tokens.imports.import_options import ImportOptions
-from seqpack_cli.tokens.imports.import_part import import_part
+from seqpack_cli.tokens.imports.import_part import check_first, import_part
 from seqpack_cli.tokens.imports.import_plan import (
     find_vocabulary,
     list_kept,
@@ -129,6 +129,7 @@ def _import_sources(
         return run.manifest, True
     if tokenizer_json is not None:
         run.write_tokenizer(tokenizer_json)
+    check_first(setup, tasks)
     receipts = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, setup.kept, receipts)
     check_any_token(run, sources, manifest, receipts)
