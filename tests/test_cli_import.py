@@ -49,12 +49,12 @@ def test_a_run_is_continued_with_the_fields_that_it_found(tmp_path):
 
 
 def test_an_option_that_no_record_answers_is_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", [{"input_ids": [7], "label": [7]}])
+    path = write(tmp_path / "a.jsonl", [{"input_ids": [7]}])
     check_refused(
         run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--labels-field", "y"),
-        2,
-        f"--labels-field y: none of the first 1 records of {path} has this field "
-        "(found: 'input_ids', 'label')",
+        3,
+        f"{path}:1: no field 'y' (found: 'input_ids')",
+        "hint: fix the record and add --overwrite, or pass --on-bad-record skip",
     )
     check_refused(
         run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--ignore-field", "label"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from command import check_refused, run
 from conftest import HERE
+from test_json_lines import without_orjson
 
 from seqpack_cli import DataError, ImportOptions, OptionError, import_store, open_store
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.field_samples import UnmadeText, sample_records
+from seqpack_cli.corpus.sources import Source
 
 FORMATS = ("jsonl", "parquet")
 SKIP = "fix the record and add --overwrite, or pass --on-bad-record skip"
@@ -274,11 +279,14 @@ def test_labels_that_are_a_class_are_kept_or_ignored_but_not_read(tmp_path, suff
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_records_of_several_sequences_are_refused(tmp_path, suffix):
-    path = write(tmp_path / f"a.{suffix}", [{**GOOD, "seq_lengths": [1, 2]}])
-    with pytest.raises(DataError, match="several sequences, expected one"):
+    records = [{**GOOD, "seq_lengths": None}] * 1000 + [{**GOOD, "seq_lengths": [1, 2]}]
+    path = write(tmp_path / f"a.{suffix}", records)
+    with pytest.raises(DataError, match="several sequences, expected one") as caught:
         import_records(path, tmp_path / "store")
-    import_records(path, tmp_path / "store", ignore_fields=["seq_lengths"])
-    assert read_sequences(tmp_path / "store") == [[7, 8, 9]]
+    place = f"{path}:1001: field" if suffix == "jsonl" else f"{path}: column"
+    assert caught.value.message.startswith(f"{place} 'seq_lengths'")
+    manifest = import_records(path, tmp_path / "store", ignore_fields=["seq_lengths"])
+    assert manifest["ledger"]["num_sequences"] == 1001
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -347,3 +355,50 @@ def test_an_array_with_a_bad_element_is_read_as_tokenize_reads_it(tmp_path):
     for on_bad_record in ("error", "skip"):
         with pytest.raises(DataError, match=r"a.json:2: record 2: not JSON at column"):
             import_records(path, tmp_path / "store", on_bad_record=on_bad_record)
+
+
+PADDED = {
+    "input_ids": [1, 2, 8, 8],
+    "attention_mask": [1, 1, 0, 0],
+    "labels": [-100, 2] + [-100] * 2,
+}
+MARK = "\ufeff"
+NAMED = {"labels_field": "labels", "attention_mask_field": "attention_mask"}
+
+
+@pytest.mark.parametrize("hides_orjson", [False, True])
+@pytest.mark.parametrize("options", [NAMED, {}], ids=["named", "found"])
+@pytest.mark.parametrize(
+    ("odd", "name"),
+    [("NaN", "a.jsonl"), ("NaN", "a.json"), ('"\\ud83d"', "a.jsonl"), ("0", "b.jsonl")],
+)
+def test_fields_of_records_that_a_parser_refuses_are_read(
+    tmp_path, odd, name, options, hides_orjson
+):
+    text = json.dumps({**PADDED, "k": 3, "odd": 0}).replace('"odd": 0', f'"odd": {odd}')
+    text = f"[{text}]" if name.endswith(".json") else text
+    (tmp_path / name).write_text(MARK + text if name == "b.jsonl" else text)
+    with without_orjson() if hides_orjson else contextlib.nullcontext():
+        manifest = import_records(tmp_path / name, tmp_path / "store", keep=["k"], **options)
+    assert read_sequences(tmp_path / "store") == [[1, 2]]
+    assert read_targets(tmp_path / "store") == [[0, 1]]
+    assert [column["kind"] for column in manifest["columns"]] == ["targets", "int"]
+
+
+@pytest.mark.parametrize("hides_orjson", [False, True])
+def test_the_kinds_of_kept_fields_do_not_depend_on_the_parser(tmp_path, hides_orjson):
+    path = write(tmp_path / "a.jsonl", [{**GOOD, "k": 5}, {**GOOD, "k": 10**20}])
+    with without_orjson() if hides_orjson else contextlib.nullcontext():
+        manifest = import_records(path, tmp_path / "store", keep=["k"], on_bad_record="skip")
+    assert [column["kind"] for column in manifest["columns"]] == ["int"]
+    assert manifest["ledger"]["num_rejected"] == 1
+
+
+def test_the_first_records_are_at_most_a_mebibyte(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"input_ids": [7] * 100_000, "k": 1}] * 12)
+    source = Source(str(path), "jsonl", "line", path.stat().st_size)
+    text = UnmadeText(("input_ids",), ("--ids-field",), ("labels",), takes_strings=True)
+    found = sample_records([source], DocumentOptions(), ["k"], text)
+    assert 0 < found.num_records < 12
+    assert found.values == [[1] * found.num_records]
+    assert found.seen == set()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_import_records import FORMATS, import_records, read_rejects, write
+from test_import_records import FORMATS, import_records, read_rejects, read_sequences, write
 
 from seqpack_cli import DataError
 from seqpack_cli.corpus import parts
@@ -113,7 +113,9 @@ def test_numbers_that_fall_are_an_error(tmp_path, monkeypatch, suffix, part_byte
     write_numbered(tmp_path / f"a.{suffix}", [3, 5, 4])
     with pytest.raises(DataError) as caught:
         read_documents(describe(tmp_path / f"a.{suffix}"), part_bytes)
-    assert "document 4 follows document 5, expected numbers that do not fall" in str(caught.value)
+    assert "3: document 4 follows document 5, expected numbers that do not fall" in str(
+        caught.value
+    )
 
 
 def test_a_document_with_a_bad_record_is_skipped_whole(tmp_path):
@@ -164,3 +166,63 @@ def test_a_document_of_many_records_is_at_most_as_large_as_allowed(tmp_path):
     options = {"document_field": "document", "max_document_bytes": 40}
     with pytest.raises(DataError, match=r"a.jsonl:1: document larger than 40 bytes"):
         import_records(path, tmp_path / "store", **options)
+
+
+GOOD = '{"input_ids": [8], "n": 2}'
+BAD_IDS = ('"ids": null', '"input_ids": null', '"input_ids": [1], "input_ids": [2]')
+
+
+@pytest.mark.parametrize("bad", BAD_IDS)
+def test_a_bad_record_whose_document_is_known_is_skipped_with_it(tmp_path, bad):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"input_ids": [7], "n": 0}}\n{{{bad}, "n": 0}}\n{GOOD}\n')
+    import_records(path, tmp_path / "store", document_field="n", on_bad_record="skip")
+    assert read_sequences(tmp_path / "store") == [[8]]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
+def test_a_document_number_that_is_null_is_an_error_with_its_row(
+    tmp_path, monkeypatch, suffix, part_bytes
+):
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    path = tmp_path / f"a.{suffix}"
+    records = [{"input_ids": [7], "n": number} for number in (0, None, 1)]
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path, row_group_size=1)
+    else:
+        write(path, records)
+    with pytest.raises(DataError) as caught:
+        import_records(path, tmp_path / "store", document_field="n", part_bytes=part_bytes)
+    assert caught.value.message == f"{path}:2: field 'n' is null, expected a whole number"
+    assert caught.value.hint == "fix the record and add --overwrite, or omit --document-field"
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 0, 2), (0, 2), (2, 0), (0, 0)])
+def test_row_groups_without_rows_are_of_no_document(tmp_path, monkeypatch, counts):
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    path = tmp_path / "a.parquet"
+    schema = pa.schema({"input_ids": pa.list_(pa.int32()), "document": pa.int64()})
+    schema = schema.append(pa.field("even", pa.int64()))
+    number = 0
+    with pq.ParquetWriter(path, schema) as file:
+        for count in counts:
+            rows = [
+                {"input_ids": [number + row], "document": (number + row) // 2, "even": 0}
+                for row in range(count)
+            ]
+            file.write_table(pa.Table.from_pylist(rows, schema))
+            number += count
+    expected = [[[0], [1]], [[2]]][: (number + 1) // 2]
+    assert read_documents(describe(path), 1) == expected
+
+
+def test_no_document_is_divided_at_a_record_that_only_the_standard_library_reads(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    path = tmp_path / "a.jsonl"
+    records = [f'{{"input_ids": [{place}], "document": 4, "x": NaN}}\n' for place in range(4)]
+    path.write_text("".join(records))
+    manifest = import_records(path, tmp_path / "store", document_field="document", part_bytes=1)
+    assert manifest["ledger"]["num_documents"] == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any
 
 from seqpack_cli.corpus.conversations import (
@@ -70,7 +70,7 @@ def read_json_record(line: str, text: TextReader, readers: Readers) -> tuple[str
     keys = {key for name in names for key in list_keys(name)} if text.takes_strings else EVERY_KEY
     value = parse_object(line, keys, text.names[0])
     raw_texts = [
-        find_needed(value, name, option, text.names)
+        find_needed(value, name, option, (*text.names, *text.optional))
         for name, option in zip(text.names, text.options, strict=True)
     ]
     raw_texts += [find_optional(value, name) for name in text.optional]
@@ -132,7 +132,7 @@ def read_columns(
     """
     loads, dumps, *_ = find_parser()
     finders: list[Callable[[Any], Any]] = list(map(_make_finder, names))
-    finders += [functools.partial(find_optional, name=name) for name in optional]
+    finders += map(_make_optional_finder, optional)
     columns: list[list[Any]] = [[] for _ in finders]
     step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
     for start in range(0, len(records), step):
@@ -157,6 +157,11 @@ def _make_finder(name: str) -> Callable[[Any], Any]:
         return value[name] if name in value else functools.reduce(_look_up, keys, value)
 
     return find
+
+
+def _make_optional_finder(name: str) -> Callable[[Any], Any]:
+    """Return the function that finds a field in an object, None if there is none."""
+    return functools.partial(find_optional, name=name) if "." in name else methodcaller("get", name)
 
 
 def _look_up(value: Any, key: str) -> Any:

@@ -95,10 +95,26 @@ def list_optional(options: ImportOptions) -> list[str]:
 
     One that is kept as a column is not read as a list of numbers.
     """
+    taken = _list_taken(options)
+    return [role for role in ROLES if role not in taken and find_named(options, role) is None]
+
+
+def list_packed(options: ImportOptions) -> list[str]:
+    """Return the fields by which a record is refused, since it has several sequences."""
+    return [name for name in PACKED if name not in _list_taken(options)]
+
+
+def find_named(options: ImportOptions, role: str) -> str | None:
+    """Return the field that an option names; None if it names none."""
+    found: str | None = getattr(options, f"{role}_field")
+    return found
+
+
+def _list_taken(options: ImportOptions) -> set[str]:
+    """Return the fields that are something else, or ignored."""
     taken = {option.name for option in check_keep(options.keep)}
     taken |= {options.ids_field, options.document_field or "", *options.ignore_fields}
-    named = {role for role in ROLES if getattr(options, f"{role}_field") is not None}
-    return [role for role in ROLES if role not in taken | named]
+    return taken | {find_named(options, role) or "" for role in ROLES}
 
 
 def spell_option(role: str) -> str:

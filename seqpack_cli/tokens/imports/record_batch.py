@@ -7,14 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError, Reject, oversized_error
+from seqpack_cli.corpus.document_block import (
+    SKIP_HINT,
+    BadRecordError,
+    Reject,
+    oversized_error,
+)
 from seqpack_cli.corpus.number_lists import NumberLists
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 
 IDS = "ids"
 ID_BYTES = 4  # of an id, where the size of a document is limited
-UNKNOWN = -1  # the number of the document of a record that cannot be read
+UNKNOWN = -1  # the number of the document of a record whose number cannot be read
+FIX_HINT = "fix the record and add --overwrite, or omit --document-field"  # it cannot be skipped
 
 
 class RecordBatch(NamedTuple):
@@ -38,7 +44,9 @@ class RecordBatch(NamedTuple):
         for record in sorted(bad):
             error = bad[record]
             if options.on_bad_record == "error":
-                raise DataError(f"{self.find_place(record)}: {error.reason}", error.hint)
+                is_unknown = self.numbers is not None and self.numbers[record] == UNKNOWN
+                hint = FIX_HINT if is_unknown and error.hint == SKIP_HINT else error.hint
+                raise DataError(f"{self.find_place(record)}: {error.reason}", hint)
             yield Reject(record, self.find_byte(record), error.reason)
 
     def check_sizes(self, max_document_bytes: int) -> None:

@@ -7,12 +7,15 @@ documents it holds.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.blocks import find_line_number
+from seqpack_cli.corpus.document_block import BadRecordError, decode
 from seqpack_cli.corpus.json_fields import find_optional
-from seqpack_cli.corpus.json_lines import find_parser
+from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
+from seqpack_cli.corpus.number_lists import LARGEST
 from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.parts import cut_source, find_record_start, iter_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
@@ -51,11 +54,16 @@ def find_span(source_range: SourceRange, field: str) -> Span | None:
     first, end = documents
     check_row_ratio(source, 0, EMPTY_BYTES * (end - first))
     if source_range.start:
-        first = _read_number(source_range, 0, field)
+        first = _find_number(source, source_range.start, first, field)
     if source_range.end < source.num_bytes:
-        after = source_range._replace(start=source_range.end, end=source.num_bytes)
-        end = _read_number(after, 0, field)
+        end = _find_number(source, source_range.end, end, field)
     return Span(first, end)
+
+
+def _find_number(source: Source, start: int, default: int, field: str) -> int:
+    """Return the number of the first document from a row group on; the default if it has none."""
+    found = _find_first(source, (start, source.num_bytes), field)
+    return default if found is None or found.number is None else found.number
 
 
 def _read_mark(mark: bytes, source: Source) -> dict[str, Any]:
@@ -75,35 +83,68 @@ def _read_mark(mark: bytes, source: Source) -> dict[str, Any]:
 def cut_parquet(
     options: ImportOptions, source: Source, room: int, part_bytes: int
 ) -> list[tuple[int, int]]:
-    """Return ranges of whole row groups; two that share a document are one range."""
+    """Return ranges of whole row groups; two that share a document are one range.
+
+    A number that cannot be read ends a range: who reads it says what is wrong.
+    """
     first, *others = cut_source(source, room, part_bytes)
     field = options.document_field
     if field is None:
         return [first, *others]
-    group_before = {end: start for start, end in pairwise(find_row_groups(source))}
-    ranges = [first]
+    ranges, groups = [first], find_row_groups(source)
     for start, end in others:
-        before = _read_number(SourceRange(0, source, group_before[start], start), -1, field)
-        number = _read_number(SourceRange(0, source, start, source.num_bytes), 0, field)
-        if number < before:
-            raise falling_error(source.path, number, before)
-        if number == before:
+        inside = [group for group in groups if ranges[-1][0] <= group <= start]
+        before = _find_last(source, inside, field)
+        after = _find_first(source, (start, source.num_bytes), field)
+        if before is None or after is None or _are_joined(before, after, source):
             ranges[-1] = (ranges[-1][0], end)
         else:
             ranges.append((start, end))
     return ranges
 
 
-def _read_number(source_range: SourceRange, row: int, field: str) -> int:
-    """Return the number of the document of the first (0) or last row (-1) of a range."""
-    source, value = source_range.source, None
-    for _, (array,) in iter_table_arrays(source_range, lambda _: [field], None):
-        value = array[row].as_py()
-        if row == 0:
-            break
-    if value is None:
-        raise DataError(f"{source.path}: column {quote(field)} is null, expected a whole number")
-    return int(value)
+class _Row(NamedTuple):
+    """A row of a table with the number of its document."""
+
+    row: int  # from 1
+    value: Any
+
+    @property
+    def number(self) -> int | None:
+        """The number; None if it cannot be one."""
+        return self.value if is_document_number(self.value) else None
+
+
+def _are_joined(before: _Row, after: _Row, source: Source) -> bool:
+    """Return whether rows that follow each other are of one document."""
+    if before.number is None or after.number is None:
+        return False
+    if after.number < before.number:
+        raise falling_error(f"{source.path}:{after.row}", after.number, before.number)
+    return after.number == before.number
+
+
+def _find_first(source: Source, bounds: tuple[int, int], field: str) -> _Row | None:
+    """Return the first row of the row groups in a range, None if they have none."""
+    found = iter_table_arrays(SourceRange(0, source, *bounds), lambda _: [field], None)
+    num_before, arrays = next(found, (0, []))
+    return _Row(num_before + 1, arrays[0][0].as_py()) if arrays else None
+
+
+def _find_last(source: Source, groups: Sequence[int], field: str) -> _Row | None:
+    """Return the last row of row groups, None if they have none.
+
+    Args:
+        groups: where each begins, and the end of the last one.
+    """
+    for start, end in reversed(list(pairwise(groups))):
+        last: _Row | None = None
+        whole = SourceRange(0, source, start, end)
+        for num_before, (array,) in iter_table_arrays(whole, lambda _: [field], None):
+            last = _Row(num_before + len(array), array[-1].as_py())
+        if last is not None:
+            return last
+    return None
 
 
 def cut_lines(
@@ -130,7 +171,7 @@ def _find_document_start(source: Source, start: int, options: ImportOptions) -> 
     before: int | None = None
     for place, line in iter_lines(source, start, options.max_document_bytes + 1):
         if line.strip():
-            number = _parse_number(line, str(options.document_field))
+            number = _parse_quickly(line, str(options.document_field))
             if number is None:
                 return place
             if before is not None and number < before:
@@ -142,10 +183,29 @@ def _find_document_start(source: Source, start: int, options: ImportOptions) -> 
     return source.num_bytes
 
 
-def _parse_number(line: bytes, field: str) -> int | None:
+def _parse_quickly(line: bytes, field: str) -> int | None:
     """Return the number of the document of a record, None if it cannot be read."""
     try:
-        number = find_optional(find_parser().loads(line), field)
-    except (ValueError, TypeError, RecursionError):
+        value = find_parser().loads(line)
+    except (ValueError, RecursionError):
+        return parse_number(line, field)
+    number = find_optional(value, field) if isinstance(value, dict) else None
+    return number if is_document_number(number) else None
+
+
+def parse_number(record: bytes, field: str) -> int | None:
+    """Return the number of the document of a record, None if it cannot be read or is there twice.
+
+    The rest of the record may be bad.
+    """
+    try:
+        value = parse_object(decode(record, "error"), list_keys(field), field)
+    except BadRecordError:
         return None
-    return number if type(number) is int else None
+    number = find_optional(value, field)
+    return number if is_document_number(number) else None
+
+
+def is_document_number(value: Any) -> bool:
+    """Return whether a value of JSON is the number of a document."""
+    return type(value) is int and 0 <= value <= LARGEST

@@ -16,11 +16,14 @@ from seqpack_cli.errors import DataError, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.imports.id_block import IdBlock
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
-from seqpack_cli.tokens.imports.record_batch import ID_BYTES, UNKNOWN, RecordBatch
+from seqpack_cli.tokens.imports.record_batch import (
+    FIX_HINT,
+    ID_BYTES,
+    UNKNOWN,
+    RecordBatch,
+)
 from seqpack_cli.tokens.imports.record_check import check_batch
 from seqpack_cli.tokens.imports.record_cuts import Span, falling_error
-
-FIX_HINT = "fix the record and add --overwrite, or omit --document-field"
 
 
 def iter_blocks(

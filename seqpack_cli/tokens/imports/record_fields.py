@@ -5,18 +5,23 @@ A table says what it has. Of JSON, the first records decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.documents import JSON_FORMATS, iter_record_blocks
-from seqpack_cli.corpus.field_samples import NUM_RECORDS
-from seqpack_cli.corpus.json_fields import find_optional
-from seqpack_cli.corpus.json_lines import find_parser
+from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.documents import JSON_FORMATS
+from seqpack_cli.corpus.field_samples import (
+    NUM_RECORDS,
+    Samples,
+    UnmadeText,
+    sample_names,
+    sample_records,
+)
+from seqpack_cli.corpus.missing_fields import IDS_FIELD
 from seqpack_cli.corpus.parquet_values import to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import iter_table_arrays
-from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
@@ -25,14 +30,15 @@ from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
+    ROLES,
     TARGET_MASKS,
     RecordFields,
-    hint_packed,
+    find_named,
     list_optional,
     spell_option,
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
-from seqpack_cli.tokens.imports.unread_fields import check_masks, iter_unread_notes
+from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
 
 TABLE_FORMATS = ("parquet", "arrow")
 TARGETS = ("labels", "loss_mask")
@@ -63,15 +69,15 @@ def find_fields(sources: Sequence[Source], options: ImportOptions) -> FoundField
     names = _name_fields(options)
     columns = {each: check_table(each, names, options) for each in tables}
     found = {each: table.roles for each, table in columns.items()}
-    objects = list(islice(_iter_objects(lines, options), NUM_RECORDS))
-    if objects:
-        found[lines[0]] = _check_objects(objects, lines[0], names, options)
+    samples = _sample_lines(lines, names, options)
+    if samples.num_records:
+        named = {role for role in names if find_named(options, role) is not None}
+        found[lines[0]] = named | {role for role, name in names.items() if name in samples.seen}
     others = [each for each in sources if each not in records]
     fields = _compare(found, others, names)
-    kept = _find_kept(records, objects, options)
-    if not any(find_optional(value, options.ids_field) is not None for value in objects):
-        objects = []  # an error later
-    notes = iter_unread_notes(columns.values(), objects, fields, options)
+    kept = _find_kept(records, samples, options)
+    keys = sample_names(lines, options.max_document_bytes)
+    notes = iter_unread_notes(columns.values(), keys, fields, options)
     return FoundFields(fields, kept, list(notes))
 
 
@@ -85,78 +91,36 @@ def _check_options(
             f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
             hint="import it into a store of its own",
         )
-    known = (*RecordFields._fields, *TARGET_MASKS, *PACKED, OVERLAP)
+    known = (*ROLES, *TARGET_MASKS, *PACKED, OVERLAP)
     for name in options.ignore_fields:
         if name not in known:
             raise OptionError(
                 f"--ignore-field {name}: never read, expected one of {', '.join(known)}"
             )
-    named = {spell_option(role): getattr(options, f"{role}_field") for role in RecordFields._fields}
-    for option, name in named.items():
-        if name is not None and name in options.ignore_fields:
-            raise OptionError(f"{option} {name}: conflicts with --ignore-field {name}")
+    named = {spell_option(role): find_named(options, role) for role in ROLES}
+    for option, field in named.items():
+        if field is not None and field in options.ignore_fields:
+            raise OptionError(f"{option} {field}: conflicts with --ignore-field {field}")
 
 
 def _name_fields(options: ImportOptions) -> dict[str, str]:
     """Return the name of each field that may stand beside the ids, by what it is."""
-    optional = list_optional(options)
-    named = {role: getattr(options, f"{role}_field") for role in RecordFields._fields}
-    named |= {role: role for role in optional}
-    return {role: name for role, name in named.items() if name is not None}
+    optional = {role: role for role in list_optional(options)}
+    found = {role: find_named(options, role) or optional.get(role) for role in ROLES}
+    return {role: name for role, name in found.items() if name is not None}
 
 
-def _iter_objects(sources: Sequence[Source], options: ImportOptions) -> Iterator[dict[str, Any]]:
-    """Yield the records of JSON; bad ones are left to who reads them all."""
-    loads = find_parser().loads
-    for index, source in enumerate(sources):
-        whole = SourceRange(index, source, 0, source.num_bytes)
-        limit = options.max_document_bytes
-        for block in iter_record_blocks(whole, max_document_bytes=limit, on_read=lambda _: None):
-            for record in block.records:
-                try:
-                    value = loads(record)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(value, dict):
-                    yield value
-
-
-def _check_objects(
-    objects: Sequence[dict[str, Any]],
-    source: Source,
-    names: Mapping[str, str],
-    options: ImportOptions,
-) -> set[str]:
-    """Return what stands beside the ids of the first records of JSON.
-
-    Raises:
-        DataError: a record has several sequences, whose borders would be lost.
-        OptionError: none has the field that an option asks for.
-    """
-    kept = {option.name for option in check_keep(options.keep)}
-    for name in PACKED:
-        may_be = name not in options.ignore_fields and name not in kept
-        if may_be and any(isinstance(value.get(name), list) for value in objects):
-            raise DataError(
-                f"{source.path}: field {quote(name)}: a record has several sequences, expected one",
-                hint_packed(name),
-            )
-    found = {
-        role
-        for role, name in names.items()
-        if any(find_optional(value, name) is not None for value in objects)
-    }
-    for role, name in names.items():
-        if getattr(options, f"{role}_field") is not None and role not in found:
-            keys = dict.fromkeys(key for value in objects for key in value)
-            listed = join_items(map(quote, keys))
-            raise OptionError(
-                f"{spell_option(role)} {name}: none of the first {len(objects):,} records of "
-                f"{source.path} has this field (found: {listed})"
-            )
-    lists = {key for value in objects for key in TARGET_MASKS if isinstance(value.get(key), list)}
-    check_masks(f"{source.path}: field", lists, found, options)
-    return found
+def _sample_lines(
+    sources: Sequence[Source], names: Mapping[str, str], options: ImportOptions
+) -> Samples:
+    """Read the first records of JSON; bytes that are not UTF-8 are left to who reads them all."""
+    keep = [option.name for option in check_keep(options.keep)]
+    text = UnmadeText((options.ids_field,), (IDS_FIELD,), tuple(names.values()), takes_strings=True)
+    limit = options.max_document_bytes
+    how = DocumentOptions(
+        encoding_errors="skip", on_bad_record=options.on_bad_record, max_document_bytes=limit
+    )
+    return sample_records(sources, how, keep, text)
 
 
 def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -> RecordFields:
@@ -183,19 +147,19 @@ def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -
     return RecordFields(**{role: name for role, name in names.items() if role in roles})
 
 
-def _find_kept(
-    sources: Sequence[Source], objects: Sequence[dict[str, Any]], options: ImportOptions
-) -> list[Kept]:
+def _find_kept(sources: Sequence[Source], of_lines: Samples, options: ImportOptions) -> list[Kept]:
     """Return the kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
     samples: list[list[Any]] = [[] for _ in keep]
     names = [option.name for option in keep]
+    is_read = False  # the JSON, which was read together
     for source in sources if keep else ():
-        if source.format in JSON_FORMATS:
-            more = [[find_optional(value, name) for value in objects] for name in names]
-            objects = ()  # they are of all such sources
-        else:
+        if source.format not in JSON_FORMATS:
             more = _read_first(source, names)
+        elif not is_read:
+            more, is_read = of_lines.values, True
+        else:
+            continue
         for sample, values in zip(samples, more, strict=True):
             sample += values[: NUM_RECORDS - len(sample)]
     for option, values in zip(keep, samples, strict=True):

@@ -7,12 +7,11 @@ its own, by the standard library where something is wrong, which says what.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from seqpack_cli.corpus.document_block import (
-    BYTE_ORDER_MARK,
     BadRecordError,
     NotJsonError,
     check_unicode,
@@ -21,12 +20,13 @@ from seqpack_cli.corpus.document_block import (
 from seqpack_cli.corpus.documents import ARRAY_HINT, find_record, iter_record_blocks
 from seqpack_cli.corpus.json_fields import find_needed, find_optional, may_differ, read_columns
 from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
-from seqpack_cli.corpus.kept_fields import FieldReader, read_values
-from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, IDS_FIELD, KEEP
-from seqpack_cli.corpus.number_lists import LARGEST, NumberLists, check_list, join_lists
+from seqpack_cli.corpus.kept_fields import read_values
+from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, KEEP
+from seqpack_cli.corpus.number_lists import LARGEST, check_list
 from seqpack_cli.corpus.records import MARK, RecordBlock
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
+from seqpack_cli.tokens.columns.kind import wrong_value_error
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
@@ -36,11 +36,13 @@ from seqpack_cli.tokens.imports.import_setup import (
     hint_value,
 )
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
+from seqpack_cli.tokens.imports.record_cuts import is_document_number, parse_number
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
+from seqpack_cli.tokens.imports.record_wanted import Wanted
 
 NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError)
 
-Columns = list[list[Any]]  # the values of each field, in the order of `_Wanted.names`
+Columns = list[list[Any]]  # the values of each field, in the order of `Wanted.names`
 
 
 def iter_json_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock]:
@@ -53,7 +55,7 @@ def iter_json_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock
 
 
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
-    wanted = _Wanted.of(setup)
+    wanted = Wanted.of(setup)
     limit = setup.options.max_document_bytes
     for block in iter_record_blocks(opened.range, max_document_bytes=limit, on_read=opened.on_read):
         if block.records and block.find_start(0) == 0:
@@ -64,34 +66,8 @@ def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatc
         yield _read_block(block, places, wanted, opened.range.source)
 
 
-class _Wanted(NamedTuple):
-    """The fields to read."""
-
-    lists: dict[str, str]  # names of fields, by what they are
-    number: str | None
-    readers: list[FieldReader]
-    unexpected: list[str]  # which the first records do not have
-
-    @classmethod
-    def of(cls, setup: ImportSetup) -> _Wanted:
-        lists = {IDS: setup.options.ids_field, **setup.fields.names}
-        readers = [each.make_reader() for each in setup.list_fields()]
-        return cls(lists, setup.options.document_field, readers, setup.list_unexpected())
-
-    @property
-    def names(self) -> list[str]:
-        """Those that a record must have."""
-        number = [] if self.number is None else [self.number]
-        return [*self.lists.values(), *number, *(reader.name for reader in self.readers)]
-
-    def join(self, columns: Columns) -> dict[str, NumberLists]:
-        """Join the lists of numbers of some records; raise TypeError or OverflowError."""
-        found = zip(self.lists, columns, strict=False)
-        return {role: join_lists(lists, takes_booleans=role in MASKS) for role, lists in found}
-
-
 def _read_block(
-    block: RecordBlock, places: Sequence[int], wanted: _Wanted, source: Source
+    block: RecordBlock, places: Sequence[int], wanted: Wanted, source: Source
 ) -> RecordBatch:
     """Read the records of a block.
 
@@ -128,11 +104,11 @@ def _read_block(
     )
 
 
-def _read_all(records: list[bytes], wanted: _Wanted) -> Columns:
+def _read_all(records: list[bytes], wanted: Wanted) -> Columns:
     """Read simple records at once; raise one of NOT_SIMPLE if any must be read on its own."""
-    columns = read_columns(records, wanted.names, wanted.unexpected)
+    columns = read_columns(records, wanted.names, [*wanted.unexpected, *wanted.refused])
     columns, others = columns[: len(wanted.names)], columns[len(wanted.names) :]
-    if any(value is not None for values in others for value in values):
+    if any(values.count(None) < len(values) for values in others):
         raise ValueError("a field that is not expected")
     if wanted.number is not None:
         numbers = columns[len(wanted.lists)]
@@ -154,19 +130,19 @@ def _read_all(records: list[bytes], wanted: _Wanted) -> Columns:
 
 
 def _read_each(
-    records: list[bytes], wanted: _Wanted, *, is_array: bool
+    records: list[bytes], wanted: Wanted, *, is_array: bool
 ) -> tuple[Columns, dict[int, BadRecordError]]:
     """Read records one by one; the lists of a bad record, or a blank line, are empty."""
     rows, bad = [], {}
-    number = [] if wanted.number is None else [UNKNOWN]
-    nothing: list[Any] = [*([] for _ in wanted.lists), *number, *(None for _ in wanted.readers)]
+    unknown = [] if wanted.number is None else [UNKNOWN]
+    nothing: list[Any] = [*([] for _ in wanted.lists), *unknown, *(None for _ in wanted.readers)]
     for place, record in enumerate(records):
         try:
             columns = _read_all([record], wanted)
             wanted.join(columns)
             rows.append([values[0] for values in columns])
         except NOT_SIMPLE:
-            rows.append(nothing)
+            rows.append(list(nothing))
             try:
                 if is_array:
                     rows[-1] = _read_record(record.strip(), wanted)
@@ -174,10 +150,13 @@ def _read_each(
                     rows[-1] = _read_record(record, wanted)
             except BadRecordError as error:
                 bad[place] = error
+                if wanted.number is not None:
+                    number = parse_number(record, wanted.number)
+                    rows[-1][len(wanted.lists)] = UNKNOWN if number is None else number
     return [list(values) for values in zip(*rows, strict=True)], bad
 
 
-def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
+def _read_record(record: bytes, wanted: Wanted) -> list[Any]:
     """Return the fields of a record.
 
     Raises:
@@ -186,20 +165,24 @@ def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
     if not record:
         raise NotJsonError("nothing between commas, expected an object")
     try:
-        line = decode(record, "error").removeprefix(BYTE_ORDER_MARK)
+        line = decode(record, "error")
     except BadRecordError as error:
         raise BadRecordError(error.reason) from error
-    keys = {key for name in (*wanted.names, *wanted.unexpected) for key in list_keys(name)}
+    names = (*wanted.names, *wanted.unexpected, *wanted.refused)
+    keys = {key for name in names for key in list_keys(name)}
     value = parse_object(line, keys, wanted.lists[IDS])
     row: list[Any] = []
     for role, name in wanted.lists.items():
-        row.append(_read_list(role, name, value))
+        row.append(_read_list(role, name, value, wanted.options.get(role)))
     for name in wanted.unexpected:
         if find_optional(value, name) is not None:
             raise BadRecordError(
                 f"field {quote(name)}, which the first records do not have",
                 f"pass --ignore-field {name} to leave it unread in all records",
             )
+    for name, (reason, hint) in wanted.refused.items():
+        if isinstance(find_optional(value, name), list):
+            raise BadRecordError(f"field {reason}", hint)
     if wanted.number is not None:
         row.append(_check_number(wanted.number, find_needed(value, wanted.number, DOCUMENT_FIELD)))
     for reader in wanted.readers:
@@ -209,10 +192,14 @@ def _read_record(record: bytes, wanted: _Wanted) -> list[Any]:
     return row
 
 
-def _read_list(role: str, name: str, record: dict[str, Any]) -> list[int]:
-    """Return the list of numbers in a field."""
-    if role == IDS:
-        value = find_needed(record, name, IDS_FIELD, ROLES)
+def _read_list(role: str, name: str, record: dict[str, Any], option: str | None) -> list[int]:
+    """Return the list of numbers in a field.
+
+    Args:
+        option: that names the field; None if it has the name that such fields have.
+    """
+    if option is not None:
+        value = find_needed(record, name, option, ROLES)
     elif (value := find_optional(record, name)) is None:
         expected = "expected a list of integers, as other records have"
         reason = f"field {quote(name)} is missing or null, {expected}"
@@ -227,6 +214,6 @@ def _read_list(role: str, name: str, record: dict[str, Any]) -> list[int]:
 
 
 def _check_number(name: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= LARGEST:
-        raise BadRecordError(f"field {quote(name)} is {quote(value)}, expected a whole number")
-    return value
+    if not is_document_number(value):
+        raise wrong_value_error(name, value, "a whole number")
+    return int(value)

@@ -16,10 +16,11 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
-    PACKED,
     ROLES,
+    find_named,
     hint_packed,
     hint_value,
+    list_packed,
     spell_option,
 )
 from seqpack_cli.tokens.imports.record_cuts import MARK
@@ -46,10 +47,9 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
         kind = find_needed(schema, options.document_field, DOCUMENT_FIELD, (), source)
         if not is_integer(kind):
             raise _type_error(source, options.document_field, kind, "integers", None)
-    keep = check_keep(options.keep)
-    for option in keep:
+    for option in check_keep(options.keep):
         check_kept(schema, option.name, source)
-    _check_packed(schema, source, {option.name for option in keep}, options)
+    _check_packed(schema, source, options)
     is_exported = MARK in (schema.metadata or {})
     if is_exported:
         check_overlap(source, schema.names, options)
@@ -61,7 +61,7 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
 
 def _has_list(schema: Any, role: str, name: str, source: Source, options: ImportOptions) -> bool:
     """Return whether there is a column of lists; raise DataError if it has other values."""
-    is_named = getattr(options, f"{role}_field") is not None
+    is_named = find_named(options, role) is not None
     if is_named:
         kind = find_needed(schema, name, spell_option(role), (), source)
     else:
@@ -74,17 +74,13 @@ def _has_list(schema: Any, role: str, name: str, source: Source, options: Import
     return True
 
 
-def _check_packed(schema: Any, source: Source, kept: set[str], options: ImportOptions) -> None:
+def _check_packed(schema: Any, source: Source, options: ImportOptions) -> None:
     """Raise DataError if rows have several sequences, whose borders would be lost."""
-    for name in PACKED:
-        if name not in options.ignore_fields and name not in kept:
-            kind = find_type(schema, name, source)
-            if kind is not None and is_list(kind):
-                raise DataError(
-                    f"{source.path}: column {quote(name)}: a row has several sequences, expected "
-                    "one",
-                    hint_packed(name),
-                )
+    for name in list_packed(options):
+        kind = find_type(schema, name, source)
+        if kind is not None and is_list(kind):
+            what = f"column {quote(name)}: a row has several sequences, expected one"
+            raise DataError(f"{source.path}: {what}", hint_packed(name))
 
 
 def _type_error(source: Source, name: str, kind: Any, expected: str, hint: str | None) -> DataError:

@@ -6,9 +6,9 @@ one note.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items, quote
@@ -39,16 +39,29 @@ def check_masks(
         lists: the fields that hold lists.
         roles: what is read beside the ids.
     """
+    for name in list_masks(roles, options):
+        if name in lists:
+            reason, hint = describe_mask(name)
+            raise DataError(f"{place} {reason}", hint)
+
+
+def list_masks(roles: Collection[str], options: ImportOptions) -> list[str]:
+    """Return the fields that are refused, since they would say what the targets are.
+
+    Args:
+        roles: what is read beside the ids.
+    """
     if TARGET_ROLES & set(roles):
-        return
-    for name in TARGET_MASKS:
-        if name in lists and name not in _list_known(options):
-            raise DataError(
-                f"{place} {quote(name)}: a mask of targets that is not read, expected "
-                "--loss-mask-field",
-                f"pass --loss-mask-field {name}, or --ignore-field {name} if every token is a "
-                "target",
-            )
+        return []
+    return [name for name in TARGET_MASKS if name not in _list_known(options)]
+
+
+def describe_mask(name: str) -> tuple[str, str]:
+    """Return the reason why a mask of targets is refused, and the hint."""
+    return (
+        f"{quote(name)}: a mask of targets that is not read, expected --loss-mask-field",
+        f"pass --loss-mask-field {name}, or --ignore-field {name} if every token is a target",
+    )
 
 
 def check_overlap(source: Source, names: Collection[str], options: ImportOptions) -> None:
@@ -63,14 +76,14 @@ def check_overlap(source: Source, names: Collection[str], options: ImportOptions
 
 def iter_unread_notes(
     tables: Collection[TableFields],
-    objects: Iterable[dict[str, Any]],
+    names_of_lines: Collection[str],
     fields: RecordFields,
     options: ImportOptions,
 ) -> Iterator[str]:
     """Yield notes about the fields that are not read.
 
     Args:
-        objects: the first records of JSON.
+        names_of_lines: of the fields of the first records of JSON.
     """
     known = _list_known(options) | {*fields.names.values()}
     known |= {name.partition(".")[0] for name in known}
@@ -78,7 +91,7 @@ def iter_unread_notes(
     if not is_joined and any(each.is_exported and DOCUMENT in each.names for each in tables):
         known.add(DOCUMENT)
         yield f"each row is a document; --document-field {DOCUMENT} joins rows of one document"
-    names = dict.fromkeys(chain(*(each.names for each in tables), *objects))
+    names = dict.fromkeys(chain(*(each.names for each in tables), names_of_lines))
     if unread := [name for name in names if name not in known]:
         yield f"not read: {join_items(map(quote, unread))}; --keep FIELD keeps one"
 
