@@ -86,6 +86,10 @@ def command(
 
 def _summarize(output: Place, found: dict[str, Any]) -> str:
     """Return the line about a finished export."""
-    names = ("num_documents", "num_sequences", "num_rows", "num_tokens", "num_end_tokens_added")
-    counts = [f"{found[name]:,} {name[4:].replace('_', ' ')}" for name in names if name in found]
+    nouns = {
+        name: name[4:-1] for name in ("num_documents", "num_sequences", "num_rows", "num_tokens")
+    }
+    counts = [count(found[name], noun) for name, noun in nouns.items() if name in found]
+    if "num_end_tokens_added" in found:
+        counts.append(f"{count(found['num_end_tokens_added'], 'end token')} added")
     return f"{output}: {', '.join(counts)}, {count(len(found['files']), 'file')}"
