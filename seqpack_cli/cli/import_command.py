@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -20,7 +21,16 @@ from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.workers import Executor
 
-MASK_HELP = "  [default: {name}, where the first 1,000 records have it]"
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def _option_beside_ids(name: str, help_text: str) -> Decorator:
+    """Make the option that names a field which stands beside the ids of records."""
+    return click.option(
+        f"--{name.replace('_', '-')}-field",
+        metavar="FIELD",
+        help=f"{help_text}  [default: {name}, where the first 1,000 records have it]",
+    )
 
 
 @click.command(
@@ -59,24 +69,14 @@ MASK_HELP = "  [default: {name}, where the first 1,000 records have it]"
     metavar="FIELD",
     help="Field or column of a record with its ids.",
 )
-@click.option(
-    "--labels-field",
-    metavar="FIELD",
-    help="Field with the label of each token: its id if it counts in the loss, else -100."
-    + MASK_HELP.format(name="labels"),
+@_option_beside_ids(
+    "labels", "Field with the label of each token: its id if it counts in the loss, else -100."
 )
-@click.option(
-    "--attention-mask-field",
-    metavar="FIELD",
-    help="Field with a 1 for each token and a 0 for padding, which is left out."
-    + MASK_HELP.format(name="attention_mask"),
+@_option_beside_ids(
+    "attention_mask",
+    "Field with a 1 for each token and a 0 for padding, which is left out.",
 )
-@click.option(
-    "--loss-mask-field",
-    metavar="FIELD",
-    help="Field with a 1 for each token that counts in the loss, else 0."
-    + MASK_HELP.format(name="loss_mask"),
-)
+@_option_beside_ids("loss_mask", "Field with a 1 for each token that counts in the loss, else 0.")
 @click.option(
     "--ignore-field",
     "ignore_fields",

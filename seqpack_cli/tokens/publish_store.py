@@ -7,6 +7,7 @@ from typing import Any
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.store_manifest import is_balanced
 
@@ -30,6 +31,17 @@ def publish_store(
     write_rejects(run, sources, manifest["parts"], receipts)
     run.write_record(done, versions)
     run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
+
+
+def describe_run(executor: Executor, sources: list[Source], seconds: float) -> dict[str, Any]:
+    """Return how a run was done, for `run.json`; no reader needs it."""
+    num_bytes = sum(source.num_bytes for source in sources)
+    return {
+        "executor": executor.name,
+        "num_workers": executor.num_workers,
+        "seconds": round(seconds, 3),
+        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+    }
 
 
 def check_any_token(

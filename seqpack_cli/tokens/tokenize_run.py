@@ -40,7 +40,7 @@ from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartSetup
-from seqpack_cli.tokens.publish_store import check_any_token, publish_store
+from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.text_readers import make_text_reader
@@ -147,7 +147,8 @@ def _tokenize_sources(
     receipts, encoder = make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, kept, receipts)
     seconds = time.monotonic() - started
-    done = _describe_run(tokenizer, encoder, workers.executor, sources, seconds)
+    done: dict[str, Any] = {"tokenizer": tokenizer, "encoder": encoder}
+    done |= describe_run(workers.executor, sources, seconds)
     done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
     done["skipped"] = skipped.count()
     check_any_token(run, sources, manifest, receipts)
@@ -155,21 +156,6 @@ def _tokenize_sources(
     versions = {"tokenizers": tokenizers.__version__}
     publish_store(run, sources, manifest, receipts, done, versions)
     return manifest, False
-
-
-def _describe_run(
-    tokenizer: str, encoder: str, executor: Executor, sources: list[Source], seconds: float
-) -> dict[str, Any]:
-    """Return how the run was done, for run.json; no reader needs it."""
-    num_bytes = sum(source.num_bytes for source in sources)
-    return {
-        "tokenizer": tokenizer,
-        "encoder": encoder,
-        "executor": executor.name,
-        "num_workers": executor.num_workers,
-        "seconds": round(seconds, 3),
-        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
-    }
 
 
 @contextmanager

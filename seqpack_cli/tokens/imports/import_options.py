@@ -25,8 +25,8 @@ class ImportOptions:
     Args:
         tokenizer: which made the ids: a tokenizer.json, a folder that holds one, "bytes", or a name
             on the Hub (only as a str).
-        vocab_size: ids are from 0 to vocab_size - 1, if there is no tokenizer: the store then
-            cannot be decoded.
+        vocab_size: the number of ids, which are 0 to vocab_size - 1, instead of a tokenizer; the
+            store cannot be decoded then.
         file_format: "megatron", "flat", "jsonl", "json", "parquet" or "arrow"; "auto" goes by the
             name of each file.
         ids_field: the field of a record with its ids.

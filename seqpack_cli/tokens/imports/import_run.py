@@ -48,7 +48,7 @@ from seqpack_cli.tokens.make_parts import (
 )
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartTask
-from seqpack_cli.tokens.publish_store import check_any_token, publish_store
+from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.tokenize_plan import adapt_plan
 
@@ -142,13 +142,9 @@ def _import_sources(
     for note in iter_notes(receipts, manifest["ledger"], affixes, size, has_mask=has_mask):
         workers.progress.on_notice(note)
     seconds = time.monotonic() - started
-    num_bytes = sum(source.num_bytes for source in sources)
-    done = {
+    done: dict[str, Any] = {
         "tokenizer": None if options.tokenizer is None else str(options.tokenizer),
-        "executor": workers.executor.name,
-        "num_workers": workers.executor.num_workers,
-        "seconds": round(seconds, 3),
-        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        **describe_run(workers.executor, sources, seconds),
         "skipped": skipped.count(),
     }
     publish_store(run, sources, manifest, receipts, done, {})

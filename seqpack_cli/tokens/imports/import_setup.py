@@ -15,6 +15,7 @@ from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
+TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
 MASKS = ("attention_mask", "loss_mask")  # which may have booleans
 PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
 TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
@@ -35,7 +36,7 @@ class RecordFields(NamedTuple):
     @property
     def has_targets(self) -> bool:
         """Return whether one says which tokens are targets."""
-        return self.labels is not None or self.loss_mask is not None
+        return not TARGET_ROLES.isdisjoint(self.names)
 
 
 @dataclass(frozen=True)

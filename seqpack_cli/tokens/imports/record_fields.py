@@ -20,6 +20,7 @@ from seqpack_cli.corpus.field_samples import (
 from seqpack_cli.corpus.missing_fields import IDS_FIELD
 from seqpack_cli.corpus.parquet_values import to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
 from seqpack_cli.corpus.table_rows import iter_table_arrays
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
@@ -32,6 +33,7 @@ from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
     ROLES,
     TARGET_MASKS,
+    TARGET_ROLES,
     RecordFields,
     find_named,
     list_optional,
@@ -39,9 +41,6 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
-
-TABLE_FORMATS = ("parquet", "arrow")
-TARGETS = ("labels", "loss_mask")
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
 
@@ -136,7 +135,7 @@ def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -
     for role in sorted(roles):
         has_it = next(source for source, some in found.items() if role in some)
         lacks_it = [source for source, some in found.items() if role not in some]
-        lacks_it += others if role in TARGETS else []
+        lacks_it += others if role in TARGET_ROLES else []
         if lacks_it:
             name = quote(names[role])
             raise OptionError(

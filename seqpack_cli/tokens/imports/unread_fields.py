@@ -15,10 +15,9 @@ from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.imports.import_options import ImportOptions
-from seqpack_cli.tokens.imports.import_setup import TARGET_MASKS, RecordFields
+from seqpack_cli.tokens.imports.import_setup import TARGET_MASKS, TARGET_ROLES, RecordFields
 
 DOCUMENT = "document"  # the column of a file that `seqpack export` wrote
-TARGET_ROLES = {"labels", "loss_mask"}
 
 
 class TableFields(NamedTuple):
@@ -51,7 +50,7 @@ def list_masks(roles: Collection[str], options: ImportOptions) -> list[str]:
     Args:
         roles: what is read beside the ids.
     """
-    if TARGET_ROLES & set(roles):
+    if not TARGET_ROLES.isdisjoint(roles):
         return []
     return [name for name in TARGET_MASKS if name not in _list_known(options)]
 
