@@ -24,6 +24,11 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.keep_option import RESERVED
+from seqpack_cli.training.attention_masks import (
+    make_attention_mask,
+    make_block_mask,
+    make_mask_mod,
+)
 from seqpack_cli.training.kernel_arguments import make_kwargs, number_sequences
 from seqpack_cli.training.labels import make_labels
 
@@ -131,6 +136,7 @@ class VarlenTensors:
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
     to_kwargs, sequence_ids = make_kwargs, property(number_sequences)
+    mask_mod, block_mask, attention_mask = make_mask_mod, make_block_mask, make_attention_mask
 
     @classmethod
     def from_batch(
