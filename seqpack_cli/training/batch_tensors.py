@@ -150,17 +150,18 @@ class VarlenTensors:
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         rows = _copy_rows(batch)
-        starts = batch.piece_starts
+        starts, padded = batch.piece_starts, batch.cu_seqlens_padded
         starts = np.zeros_like(batch.lengths) if starts is None else starts.copy()
         return cls(
-            _widen(batch.data),
+            _widen(batch.data.reshape(batch.shape)),
             cu_seqlens,
             longest,
             position_ids,
             *rows,
             torch.from_numpy(starts),
             *_copy_columns(batch, labels, hidden),
-            labels_name=labels,
+            None if padded is None else torch.from_numpy(padded),
+            labels,
         )
 
 
