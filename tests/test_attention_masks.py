@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import runpy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +12,12 @@ import pytest
 import torch
 import varlen_kernels
 from torch.nn.functional import scaled_dot_product_attention
-from varlen_rows import SHAPES, find_ranges, make_tensors
-
-from seqpack_cli.training.batch_tensors import VarlenTensors
+from varlen_kernels import assert_is_alone, draw_heads, run_flat
+from varlen_rows import SHAPES, make_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 causal_or_not = pytest.mark.parametrize("causal", [True, False])
-Tensors = list[torch.Tensor]  # queries, keys and values
-
-
-def draw_heads(batch: VarlenTensors) -> Tensors:
-    """Return queries, keys and values, [1 or N, 2 heads, L, 16]."""
-    generator = torch.Generator().manual_seed(0)
-    rows, width = (1, *batch.ids.shape)[-2:]
-    return [torch.randn(rows, 2, width, 16, generator=generator) for _ in range(3)]
-
-
-def flatten(rows: torch.Tensor) -> torch.Tensor:
-    """Return [1 or N, heads, L, H] as [cells, heads, H]."""
-    return rows.transpose(1, 2).flatten(0, 1)
-
-
-def assert_is_alone(batch: VarlenTensors, heads: Tensors, found: torch.Tensor, causal: bool):
-    """Compare outputs, and gradients where there are some, with those of each sequence alone."""
-    assert found.isfinite().all()
-    flat = [flatten(each) for each in heads]
-    for start, stop in find_ranges(batch):
-        inputs = [each[start:stop].transpose(0, 1)[None] for each in flat]
-        alone = scaled_dot_product_attention(*inputs, is_causal=causal)
-        inside = flatten(found)[start:stop]
-        torch.testing.assert_close(inside, flatten(alone), rtol=0, atol=1e-5)
-        if found.requires_grad:
-            gradients = [
-                torch.autograd.grad(each.square().sum(), heads, retain_graph=True)
-                for each in (inside, alone)
-            ]
-            assert all(each.isfinite().all() for each in gradients[0])
-            torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
 
 
 @every_shape
@@ -59,13 +26,13 @@ def test_attention_with_the_mask_is_that_of_each_sequence(
     shape: dict[str, Any], causal: bool
 ) -> None:
     batch = make_tensors(**shape)
-    heads = [each.requires_grad_() for each in draw_heads(batch)]
+    heads = draw_heads(batch)
     for dtype in (None, torch.float32):
         mask = batch.attention_mask(causal=causal, dtype=dtype)
         assert mask.dtype == (dtype or torch.bool)
         assert mask.shape == (len(heads[0]), 1, heads[0].shape[2], heads[0].shape[2])
         found = scaled_dot_product_attention(*heads, attn_mask=mask)
-        assert_is_alone(batch, heads, found, causal)
+        assert_is_alone(batch, heads, found, causal=causal)
 
 
 @every_shape
@@ -74,9 +41,9 @@ def test_attention_with_the_mask_is_that_of_each_sequence(
 def test_flex_attention_takes_the_block_mask(shape: dict[str, Any], causal: bool) -> None:
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     batch = make_tensors(**shape)
-    heads = draw_heads(batch)
+    heads = draw_heads(batch, requires_grad=False)
     found = flex.flex_attention(*heads, block_mask=batch.block_mask(causal=causal))
-    assert_is_alone(batch, heads, found, causal)
+    assert_is_alone(batch, heads, found, causal=causal)
 
 
 def test_block_mask_leaves_out_blocks_of_two_sequences() -> None:
@@ -98,26 +65,17 @@ def test_compiled_flex_attention_takes_the_block_mask(causal: bool) -> None:
     """Half a minute: on a CPU, torch compiles the forward pass alone, with a C++ compiler."""
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     batch = make_tensors(**SHAPES["aligned rows"])
-    heads = draw_heads(batch)
+    heads = draw_heads(batch, requires_grad=False)
     compiled = torch.compile(flex.flex_attention)
     found = compiled(*heads, block_mask=batch.block_mask(causal=causal))
-    assert_is_alone(batch, heads, found, causal)
-
-
-def run_flat(
-    kernel: Callable[..., torch.Tensor], heads: Tensors, arguments: dict[str, Any]
-) -> torch.Tensor:
-    """Run a kernel over [cells, heads, H]; return [1 or N, heads, L, H]."""
-    rows, _, width, _ = heads[0].shape
-    found = kernel(*(flatten(each) for each in heads), **arguments)
-    return found.unflatten(0, (rows, width)).transpose(1, 2)
+    assert_is_alone(batch, heads, found, causal=causal)
 
 
 @every_shape
 @causal_or_not
 def test_kernels_are_told_where_each_sequence_begins(shape: dict[str, Any], causal: bool) -> None:
     batch = make_tensors(**shape)
-    heads = [each.requires_grad_() for each in draw_heads(batch)]
+    heads = draw_heads(batch)
     window = (-1, 0) if causal else (-1, -1)
     for target, name, options in [
         ("flash_attn", "flash_attn_varlen_func", {"causal": causal}),
@@ -125,7 +83,7 @@ def test_kernels_are_told_where_each_sequence_begins(shape: dict[str, Any], caus
     ]:
         arguments = {**batch.to_kwargs(target), **options}
         found = run_flat(getattr(varlen_kernels, name), heads, arguments)
-        assert_is_alone(batch, heads, found, causal)
+        assert_is_alone(batch, heads, found, causal=causal)
 
 
 def test_torch_has_the_names_of_its_target() -> None:

@@ -1,15 +1,22 @@
-"""Attention kernels for sequences of one row after another, slow and on any device.
+"""Attention over a varlen batch, compared with attention over each sequence alone.
 
-They have the parameters of the fast ones, and what these leave out is left out here too: cells
-outside of every run, and behind the longest length, are never written, so they are NaN.
+The kernels here are slow and run on any device. They have the parameters of the fast ones, and leave
+out what these leave out: cells outside of every run, and behind the longest length, are NaN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from varlen_rows import find_ranges
+
+from seqpack_cli.training.batch_tensors import VarlenTensors
+
+Tensors = list[torch.Tensor]  # queries, keys and values
 
 
 def flash_attn_varlen_func(
@@ -58,3 +65,53 @@ def varlen_attn(
     return flash_attn_varlen_func(
         query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, causal=causal
     )
+
+
+def draw_heads(
+    batch: VarlenTensors, *, dtype: torch.dtype = torch.float32, requires_grad: bool = True
+) -> Tensors:
+    """Return queries, keys and values, [1 or N, 2 heads, L, 16], where the batch is."""
+    generator = torch.Generator().manual_seed(0)
+    rows, width = (1, *batch.ids.shape)[-2:]
+    drawn = [torch.randn(rows, 2, width, 16, generator=generator) for _ in range(3)]
+    return [each.to(batch.ids.device, dtype).requires_grad_(requires_grad) for each in drawn]
+
+
+def flatten(rows: torch.Tensor) -> torch.Tensor:
+    """Return [1 or N, heads, L, H] as [cells, heads, H]."""
+    return rows.transpose(1, 2).flatten(0, 1)
+
+
+def run_flat(
+    kernel: Callable[..., torch.Tensor], heads: Tensors, arguments: dict[str, Any]
+) -> torch.Tensor:
+    """Run a kernel over [cells, heads, H]; return [1 or N, heads, L, H]."""
+    rows, _, width, _ = heads[0].shape
+    found = kernel(*(flatten(each) for each in heads), **arguments)
+    return found.unflatten(0, (rows, width)).transpose(1, 2)
+
+
+def assert_is_alone(
+    batch: VarlenTensors,
+    heads: Tensors,
+    found: torch.Tensor,
+    *,
+    causal: bool,
+    tolerance: float = 1e-5,
+) -> None:
+    """Compare outputs, and gradients where there are some, with those of each sequence alone."""
+    assert found.isfinite().all()
+    flat = [flatten(each) for each in heads]
+    for start, stop in find_ranges(batch):
+        inputs = [each[start:stop].transpose(0, 1)[None] for each in flat]
+        alone = flatten(scaled_dot_product_attention(*inputs, is_causal=causal))
+        inside = flatten(found)[start:stop]
+        torch.testing.assert_close(inside, alone, rtol=tolerance, atol=tolerance)
+        if not found.requires_grad:
+            continue
+        gradients = [
+            torch.autograd.grad(each.square().sum(), heads, retain_graph=True)
+            for each in (inside, alone)
+        ]
+        assert all(each.isfinite().all() for each in gradients[0])
+        torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance)

@@ -135,8 +135,13 @@ class VarlenTensors:
     labels_name: str | None = None  # "next", "same", or the column that labels are
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
-    to_kwargs, sequence_ids = make_kwargs, property(number_sequences)
-    mask_mod, block_mask, attention_mask = make_mask_mod, make_block_mask, make_attention_mask
+    to_kwargs, block_mask = make_kwargs, make_block_mask
+    mask_mod, attention_mask = make_mask_mod, make_attention_mask
+
+    @property
+    def sequence_ids(self) -> torch.Tensor:
+        """The number of each cell's sequence in the batch, -1 in padding, int64[S]."""
+        return number_sequences(self)
 
     @classmethod
     def from_batch(
