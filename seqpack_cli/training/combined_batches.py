@@ -49,7 +49,7 @@ class CombinedBatches:
         order = np.arange(num_batches)
         if seed is not None:
             order = shuffled(num_batches, seed=seed, stream=BATCHES)
-        return EpochPlan(range(num_batches), order, lambda: _count_cells(self.dataset))
+        return EpochPlan(range(num_batches), order, lambda cost: _count_costs(self.dataset, cost))
 
 
 def find_batches(batches: Any) -> EpochBatches:
@@ -135,13 +135,13 @@ def _find_content(dataset: Any) -> str:
     raise TypeError(f"{type(dataset).__name__}: unknown content")
 
 
-def _count_cells(dataset: Any) -> np.ndarray:
+def _count_costs(dataset: Any, cost: str) -> np.ndarray:
     if isinstance(dataset, Subset):
-        return _count_cells(dataset.dataset)[_list_indices(dataset)]
+        return _count_costs(dataset.dataset, cost)[_list_indices(dataset)]
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([_count_cells(part) for part in dataset.datasets])
-    cells: np.ndarray = dataset.plan_epoch(None).count_cells()
-    return cells
+        return np.concatenate([_count_costs(part, cost) for part in dataset.datasets])
+    costs: np.ndarray = dataset.plan_epoch(None).count_costs(cost)
+    return costs
 
 
 def _list_indices(dataset: Subset[Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The plan of one epoch: its batches, their order, and their sizes."""
+"""The plan of one epoch: its batches, their order, and what they cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The batches of an epoch, before they are dealt to ranks."""
+    """The batches of an epoch, before they are dealt to ranks.
+
+    `count_costs` is called only if options need it: with "tokens" for the cells of each batch,
+    tokens and padding, with "attention" for the sum of its squared lengths, or of the squared
+    widths of padded rows. It returns int64[batches], the same on every rank.
+    """
 
     keys: Sequence[Any]  # the key of each batch in the dataset
     order: np.ndarray  # int64[batches], numbers of keys
-    count_cells: Callable[[], np.ndarray]  # returns int64[batches]; called only if needed
+    count_costs: Callable[[str], np.ndarray]  # by the name of a cost
 
 
 class EpochBatches(Protocol):

@@ -15,10 +15,12 @@ from typing import SupportsIndex, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
+from seqpack_cli.batching.batch_costs import count_costs
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
@@ -151,7 +153,7 @@ class ShardDataset(Dataset[BatchTensors]):
         order = np.arange(len(self))
         if seed is not None:
             order = shuffled(len(self), seed=seed, stream=BATCHES)
-        return EpochPlan(range(len(self)), order, self._count_cells)
+        return EpochPlan(range(len(self)), order, self._count_costs)
 
     def open_shards(self) -> Sequence[ShardSet]:
         """Return the shard sets; in a spawned worker they are opened again."""
@@ -169,11 +171,23 @@ class ShardDataset(Dataset[BatchTensors]):
         share_limits(chosen)
         return chosen
 
-    def _count_cells(self) -> np.ndarray:
-        return np.concatenate([shards.count_cells() for shards in self.open_shards()])
+    def _count_costs(self, cost: str) -> np.ndarray:
+        """Return the costs of all batches, int64[batches]; maps one shard after another."""
+        return np.concatenate(
+            [
+                _count_costs(shards.open_shard(number).tensors, cost)
+                for shards in self.open_shards()
+                for number in range(shards.num_shards)
+            ]
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
+
+
+def _count_costs(tensors: Tensors, cost: str) -> np.ndarray:
+    places = tensors["lengths"], tensors["sequence_offsets"]
+    return count_costs(cost, np.diff(tensors["data_offsets"]), *places, tensors.get("widths"))
 
 
 def _join_keys(keys: Sequence[list[int] | None]) -> list[int] | None:

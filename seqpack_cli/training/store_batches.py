@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from seqpack_cli.batching import batch_costs
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.ranges import to_offsets
@@ -104,8 +105,15 @@ class StoreBatches:
         source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
-        (rows,) = plan.cut([0, len(order)])
-        return EpochPlan(BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
+        (planned,) = plan.cut([0, len(order)])
+        rows = planned.find(source)
+
+        def count_costs(cost: str) -> np.ndarray:
+            widths = rows.widths if self.options.fills_rectangle else None
+            places = rows.lengths, rows.batch_offsets
+            return batch_costs.count_costs(cost, table.expand().num_cells, *places, widths)
+
+        return EpochPlan(BatchKeys(rows), order, count_costs)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
