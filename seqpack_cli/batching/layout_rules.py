@@ -15,11 +15,13 @@ class LayoutRules:
     """The rules for the batches of a layout."""
 
     fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
-    shares_rows: bool = False  # a batch is one row that several sequences share
+    shares_rows: bool = False  # several sequences, or pieces of them, share a row
+    carries_state: bool = False  # rows go on in the next batch, so the order of batches is fixed
 
 
 LAYOUTS = {
     "packed": LayoutRules(),
     "padded": LayoutRules(fills_rectangle=True),
     "varlen": LayoutRules(shares_rows=True),
+    "streams": LayoutRules(shares_rows=True, carries_state=True),
 }

@@ -14,7 +14,8 @@ import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import expand_ranges
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import NO_CUTS, Layout, RowSource, Tensors, describe_fields
 from seqpack_cli.shards.time_steps import (
     check_batch_sizes,
     check_lengths,
@@ -83,6 +84,10 @@ class PackedBatch:
         followed[cells] = values[first:]
         return followed
 
+    def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return no cells: no row goes on in the next batch."""
+        return NO_CUTS
+
     def without_filler(self) -> PackedBatch:
         """Return the batch: it has no filler."""
         return self
@@ -119,8 +124,8 @@ class PackedBatch:
 class PackedLayout:
     """How packed batches are laid out in a shard: time step after time step."""
 
-    pad_id: int = 0
-    padding_side: str = "right"
+    geometry: Geometry
+    has_padding: ClassVar[bool] = False
     arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PackedBatch:

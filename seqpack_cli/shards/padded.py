@@ -10,7 +10,8 @@ import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import Layout, RowSource, Tensors, describe_fields
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import NO_CUTS, Layout, RowSource, Tensors, describe_fields
 from seqpack_cli.shards.time_steps import check_lengths
 from seqpack_cli.tokens.columns.kind import Values
 
@@ -58,6 +59,10 @@ class PaddedBatch:
     def first_steps(self) -> np.ndarray:
         """The column of each row's first token, int64[B]."""
         return (self.padding_side == "left") * (self.num_steps - self.lengths)
+
+    def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return no cells: no row goes on in the next batch."""
+        return NO_CUTS
 
     def without_filler(self) -> PaddedBatch:
         """Return the batch without its filler rows."""
@@ -143,9 +148,18 @@ class PaddedBatch:
 class PaddedLayout:
     """How rectangles are laid out in a shard: row after row."""
 
-    pad_id: int = 0
-    padding_side: str = "right"
-    arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "widths", "data")
+    geometry: Geometry
+    has_padding: ClassVar[bool] = True
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order."""
+        filler = ("num_filler_rows",) if self.geometry.has_filler_rows else ()
+        return ("lengths", "original_indices", "widths", *filler, "data")
+
+    @property
+    def _is_left(self) -> bool:
+        return self.geometry.padding_side == "left"
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PaddedBatch:
         """Make a batch from its flat arrays.
@@ -163,7 +177,7 @@ class PaddedLayout:
             raise ValueError(f"{num_filler_rows} filler rows in a batch of {num_rows} rows")
         ids = arrays["data"].reshape(num_rows, width)
         lengths, indices = arrays["lengths"], arrays["original_indices"]
-        return PaddedBatch(ids, lengths, indices, self.padding_side, num_filler_rows)
+        return PaddedBatch(ids, lengths, indices, self.geometry.padding_side, num_filler_rows)
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make the arrays of all rows, including filler rows, and the width of each batch."""
@@ -173,14 +187,13 @@ class PaddedLayout:
             "lengths": np.insert(rows.lengths.astype(np.int64), ends, 0),
             "original_indices": np.insert(rows.indices, ends, -1),
             "sequence_offsets": to_offsets(num_rows),
-            "data_offsets": to_offsets(num_rows * rows.widths),
-            "widths": rows.widths,
+            "widths": rows.num_cells // num_rows,
             "num_filler_rows": rows.num_filler_rows,
         }
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the cells of all rectangles."""
-        cells = np.full(int(tensors["data_offsets"][-1]), self.pad_id, source.dtype)
+        cells = np.full(int(tensors["data_offsets"][-1]), self.geometry.pad_id, source.dtype)
         rows = np.flatnonzero(tensors["original_indices"] >= 0)
         source.fill(cells, self._find_starts(tensors, rows))
         yield cells
@@ -192,7 +205,7 @@ class PaddedLayout:
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
         """Return the mask of tokens: the first cells of a row, or the last if padded left."""
-        lengths, is_left = tensors["lengths"], self.padding_side == "left"
+        lengths, is_left = tensors["lengths"], self._is_left
         widths = np.repeat(tensors["widths"], np.diff(tensors["sequence_offsets"]))
         both = [widths - lengths, lengths] if is_left else [lengths, widths - lengths]
         runs = np.stack(both, axis=1).ravel()
@@ -223,13 +236,13 @@ class PaddedLayout:
         rows = np.flatnonzero(~wrong[batch_of])
         starts, widths = self._find_lines(tensors, rows)
         lengths = tensors["lengths"][rows]
-        if self.padding_side == "right":
+        if not self._is_left:
             starts = starts + lengths
         num_cells = widths - lengths
         blocks = np.cumsum(num_cells) // CELLS_PER_BLOCK
         for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
             cells = expand_ranges(starts[block], num_cells[block])
-            is_wrong = tensors["data"][cells] != self.pad_id
+            is_wrong = tensors["data"][cells] != self.geometry.pad_id
             if is_wrong.any():
                 found[np.repeat(batch_of[rows[block]], num_cells[block])[is_wrong]] = True
         return found
@@ -243,8 +256,7 @@ class PaddedLayout:
 
     def _find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         starts, widths = self._find_lines(tensors, rows)
-        is_left = self.padding_side == "left"
-        return starts + widths - tensors["lengths"][rows] if is_left else starts
+        return starts + widths - tensors["lengths"][rows] if self._is_left else starts
 
 
 LAYOUT: type[Layout] = PaddedLayout

@@ -24,6 +24,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(COUNTS, (int, type(None))),
     "shard_bytes": (int,),
     "pad_to_multiple": (int,),
+    "align_sequences": (int,),
     "order": (str,),
     "shuffle": (bool,),
     "seed": (int,),
