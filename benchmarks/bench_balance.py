@@ -91,7 +91,7 @@ def measure(
     table = plan.table.expand()
     (planned,) = plan.cut([0, plan.num_batches])
     rows, order = planned.find(source), np.arange(plan.num_batches)
-    widths = rows.widths if options.fills_rectangle else None
+    widths = table.widths if options.fills_rectangle else None
 
     def count(cost: str) -> np.ndarray:
         return count_costs(cost, table.num_cells, rows.lengths, rows.batch_offsets, widths)

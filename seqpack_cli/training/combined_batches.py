@@ -27,7 +27,7 @@ class CombinedBatches:
 
     Raises:
         TypeError: another dataset is among them.
-        ValueError: two of them differ in layout, tokenizer, padding or columns.
+        ValueError: two of them differ in layout, tokenizer, padding or columns, or are streams.
     """
 
     is_fixed = True
@@ -110,7 +110,12 @@ def _find_fixed(dataset: Any) -> str:
 
 def _check_parts(dataset: Any) -> None:
     """Raise ValueError unless a model can take the batches of all parts."""
-    parts = _iter_parts(dataset)
+    parts = [*_iter_parts(dataset)]
+    if any(part.num_streams is not None for part in parts):
+        raise ValueError(
+            f"batches is a {type(dataset).__name__} of streams, whose state goes on from batch to "
+            "batch: expected a whole ShardDataset"
+        )
     check_alike(
         [shards.with_columns(part.columns) for part in parts for shards in part.open_shards()]
     )

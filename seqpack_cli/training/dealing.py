@@ -16,6 +16,7 @@ from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.ranks import MAX_RANKS
 
 NO_BATCH = -1  # in the last step, of a rank that has none
+NOT_FOR_STREAMS = ("drop_last", "balance", "longest_first", "skip")  # the order is fixed
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,24 @@ class Dealing:
         """Return whether both deal in the same way."""
         return replace(self, num_steps=0) == replace(other, num_steps=0)
 
-    def check_skip(self, plan: EpochPlan) -> None:
-        """Raise ValueError if `skip` has a number that no batch has."""
+    def check(self, plan: EpochPlan) -> None:
+        """Raise ValueError if `skip` has a number that no batch has, or streams conflict."""
         for number in self.options.skip:
             if not 0 <= number < len(plan.keys):
                 raise ValueError(f"skip has batch {number}, expected 0 to {len(plan.keys) - 1}")
+        if plan.num_streams is None:
+            return
+        for name in NOT_FOR_STREAMS:
+            if getattr(self.options, name):
+                raise ValueError(
+                    f"{name}={getattr(self.options, name)!r} conflicts with streams: "
+                    "all ranks take all batches, in the order of the data"
+                )
+        if plan.num_streams % self.world_size:
+            raise ValueError(
+                f"world_size is {self.world_size}, expected a number that divides the "
+                f"{plan.num_streams} streams of a batch: each rank takes as many of them"
+            )
 
     def deal(
         self, plan: EpochPlan, rest: np.ndarray, *, seed: int | None, is_start: bool
@@ -116,6 +130,8 @@ class Dealing:
         Returns:
             int64[steps, world_size]; with repeat=False the last step may end with NO_BATCH.
         """
+        if plan.num_streams is not None:
+            return np.broadcast_to(rest[:, None], (len(rest), self.world_size))
         options = self.options
         order, longest = self._skip(rest, plan), rest[:0]
         if options.longest_first and is_start and len(order) >= self.world_size:
@@ -137,9 +153,9 @@ class Dealing:
         """Return the batches left after `num_steps` steps, in the same order.
 
         Raises:
-            ValueError: there are fewer steps, or `skip` has a number that no batch has.
+            ValueError: there are fewer steps, or options conflict with the plan.
         """
-        self.check_skip(plan)
+        self.check(plan)
         steps = self.deal(plan, rest, seed=seed, is_start=is_start)
         if self.num_steps > len(steps):
             raise ValueError(
@@ -147,11 +163,15 @@ class Dealing:
                 f"{len(steps)}"
             )
         taken = steps[: self.num_steps]
+        if plan.num_streams is not None:
+            taken = taken[:, 0]
         return _leave_out(rest, taken[taken != NO_BATCH], plan)
 
     def count_batches(self, plan: EpochPlan, rank: int) -> int:
         """Count the batches of a whole epoch for one rank."""
         num_batches, num_ranks = len(plan.keys) - len(self.options.skip), self.world_size
+        if plan.num_streams is not None:
+            return num_batches
         if self.options.drop_last:
             return num_batches // num_ranks
         return -(-(num_batches - (0 if self.options.repeat else rank)) // num_ranks)

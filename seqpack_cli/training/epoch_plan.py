@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,24 @@ class EpochPlan:
     keys: Sequence[Any]  # the key of each batch in the dataset
     order: np.ndarray  # int64[batches], numbers of keys
     count_costs: Callable[[str], np.ndarray]  # by the name of a cost
+    # Streams of each batch, which the ranks share: all take the same batches, in the order of the
+    # data. None: each rank takes batches of its own.
+    num_streams: int | None = None
+
+    def find_key(self, number: int, rank: int, world_size: int) -> Any:
+        """Return the key of a batch for one rank, or of its streams of the batch."""
+        if self.num_streams is None or world_size == 1:
+            return self.keys[number]
+        share = self.num_streams // world_size
+        return StreamSlice(self.keys[number], rank * share, (rank + 1) * share)
+
+
+class StreamSlice(NamedTuple):
+    """The key of some streams of a batch of a ShardDataset: those of one rank."""
+
+    batch: int
+    start: int
+    stop: int
 
 
 class EpochBatches(Protocol):
