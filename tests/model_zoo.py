@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
-    PackedTensors,
     PaddedTensors,
     VarlenTensors,
 )
@@ -45,6 +44,7 @@ class ZooModel:
             sequence), "order" (they change with the order of the rows), "padding" (they change with
             the ids in padding), "causal", "loss" (the loss changes with a token behind the last
             target), "repeat" (they change from call to call).
+        pooled: every output has one vector for each sequence, [B, ...], else one for each token.
         loss: how the loss of a batch with labels is computed.
     """
 
@@ -55,6 +55,7 @@ class ZooModel:
     causal: bool = False
     faults: frozenset[str] = frozenset()
     padding_side: str = "right"
+    pooled: bool = False
     loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
 
     def run(self, model: nn.Module, batch: BatchTensors) -> Any:
@@ -120,38 +121,29 @@ def iter_values(output: Any) -> Iterable[Any]:
             yield from iter_values(getattr(output, field.name))
 
 
-def read_outputs(output: Any, batch: BatchTensors) -> Outputs:
+def read_outputs(output: Any, batch: BatchTensors, *, pooled: bool) -> Outputs:
     """Return for each sequence its part of every tensor of an output."""
     numbers = batch.original_indices.tolist()
     found: Outputs = {number: [] for number in numbers}
     for value in iter_values(output):
-        for number, each in zip(numbers, _split(value, batch), strict=True):
+        parts = value if pooled else _split_tokens(value, batch)
+        for number, each in zip(numbers, parts, strict=True):
             found[number].append(each.detach().clone())
     return found
 
 
-def _split(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
-    num_sequences, lengths = len(batch.lengths), batch.lengths.tolist()
-    if isinstance(batch, PackedTensors):
-        data = batch.sequences.data
-        if isinstance(value, torch.Tensor) and len(value) == len(data) != num_sequences:
-            value = batch.sequences._replace(data=value)
-        if isinstance(value, PackedSequence):
-            padded, _ = pad_packed_sequence(value, batch_first=True)
-            return [row[:length] for row, length in zip(padded, lengths, strict=True)]
-    elif isinstance(batch, PaddedTensors):
-        if value.shape[:2] == batch.ids.shape:
-            return [row[mask] for row, mask in zip(value, batch.mask, strict=True)]
-    else:
-        num_cells = len(batch.ids)
-        if value.shape[:2] == (1, num_cells):
-            value = value[0]
-        if len(value) == num_cells != num_sequences:
-            return value.split(lengths)
-    if len(value) == num_sequences:
-        return value
-    assert value.shape[1] == num_sequences, "h_n [layers, B, H]"
-    return value.unbind(1)
+def _split_tokens(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
+    """Return for each sequence the values of its tokens, [length, ...]."""
+    lengths = batch.lengths.tolist()
+    if isinstance(batch, PaddedTensors):
+        assert value.shape[:2] == batch.ids.shape
+        return [row[mask] for row, mask in zip(value, batch.mask, strict=True)]
+    if isinstance(batch, VarlenTensors):
+        return value.reshape(-1, value.shape[-1]).split(lengths)  # from [1, S, H] or [S, H]
+    if isinstance(value, torch.Tensor):  # beside the data
+        value = batch.sequences._replace(data=value)
+    padded, _ = pad_packed_sequence(value, batch_first=True)
+    return [row[:length] for row, length in zip(padded, lengths, strict=True)]
 
 
 def find_faults(entry: ZooModel, ids: dict[int, torch.Tensor]) -> set[str]:
@@ -159,7 +151,7 @@ def find_faults(entry: ZooModel, ids: dict[int, torch.Tensor]) -> set[str]:
     model = entry.make(VOCAB_SIZE, CPU, torch.float64)
 
     def run(batch: BatchTensors) -> Outputs:
-        return read_outputs(entry.run(model, batch), batch)
+        return read_outputs(entry.run(model, batch), batch, pooled=entry.pooled)
 
     whole = entry.collate(ids)
     expected, again = run(whole), run(whole)
@@ -223,7 +215,6 @@ def _differ(expected: Outputs, found: Outputs) -> bool:
     """Return whether outputs of the sequences in found differ from the expected ones."""
     for index, values in found.items():
         for one, other in zip(expected[index], values, strict=True):
-            one, other = one.flatten(), other.flatten()  # of one token: [1, H] or [H]
             scale = max(1.0, float(one.abs().max()))
             if not torch.allclose(one, other, rtol=0, atol=TOLERANCE * scale):
                 return True

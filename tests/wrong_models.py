@@ -158,7 +158,7 @@ def wrong(
 
 
 WRONG_MODELS = [
-    wrong("final state of padding", "padded", FinalStateOfPadding, "alone padding"),
+    wrong("final state of padding", "padded", FinalStateOfPadding, "alone padding", pooled=True),
     wrong("bidirectional over padding", "padded", BidirectionalOverPadding, "alone padding"),
     wrong("rows as time steps", "padded", RowsAsTimeSteps, "alone others order padding"),
     wrong("no block mask", "varlen", NoBlockMask, "alone others order", causal=True),
@@ -166,6 +166,8 @@ WRONG_MODELS = [
     wrong("border off by one", "varlen", BorderOffByOne, "alone others order", causal=True),
     wrong("one token ahead", "varlen", OneTokenAhead, "causal", causal=True),
     wrong("BatchNorm over padding", "padded", BatchNormOverPadding, "alone others padding"),
-    wrong("mean over padding", "padded", MeanOverPadding, "alone padding"),
-    wrong("h_n in sorted order", "packed", FinalStatesInSortedOrder, "alone others order"),
+    wrong("mean over padding", "padded", MeanOverPadding, "alone padding", pooled=True),
+    wrong(
+        "h_n in sorted order", "packed", FinalStatesInSortedOrder, "alone others order", pooled=True
+    ),
 ]
