@@ -10,7 +10,7 @@ from wrong_models import WRONG_MODELS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-LENGTHS = [5, 1, 7, 3, 6]
+LENGTHS = [5, 1, 8, 3, 5]
 
 
 def draw_ids(lengths: list[int], seed: int = 0) -> dict[int, torch.Tensor]:
