@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from model_zoo import CPU, ZooModel
+from model_zoo import CPU, DEFAULT_CALLS, ZooModel
 from random_networks import (
     Attention,
     Cells,
@@ -26,6 +26,7 @@ from random_networks import (
     TorchAttention,
 )
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 MIXERS = ("attention", "attention", "torch attention", "recurrence", "convolution", "sum")
@@ -220,6 +221,18 @@ def draw_network(layout: str, seed: int, trains: bool) -> Any:
     return make
 
 
+def call_with_loss(layout: str) -> Any:
+    """Return a call that returns logits with the loss of the batch's labels."""
+
+    def call(model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+        logits = DEFAULT_CALLS[layout](model, batch)
+        values = logits.data if isinstance(logits, PackedSequence) else logits
+        losses = cross_entropy(values.flatten(0, -2), batch.labels.flatten(), reduction="sum")
+        return {"loss": losses / (batch.labels != -100).sum().clamp(min=1), "logits": logits}
+
+    return call
+
+
 def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
     """Return the correct model of a seed.
 
@@ -229,11 +242,14 @@ def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
     draws = random.Random(seed)
     layout = draws.choice(tuple(NETWORKS))
     make = draw_network(layout, seed, trains)
+    model = make(2, CPU, torch.float32)
+    returns_logits = model.pooling is None and model.returns == "tensor"
     return ZooModel(
         f"network {seed}",
         layout,
         make,
+        call_with_loss(layout) if returns_logits and draws.random() < 0.5 else None,
         causal=draw_shape(random.Random(seed)).causal,
-        pooled=make(2, CPU, torch.float32).pooling is not None,
+        pooled=model.pooling is not None,
         padding_side=draws.choice(("right", "left")),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import layer_norm, one_hot
+from torch.nn.functional import cross_entropy, layer_norm, one_hot
 
 HIDDEN = 16
 
@@ -185,8 +186,54 @@ class CapacityOfExperts(Padded):
 
 
 class TinyLeak(Padded):
-    """Adds a millionth of the first row's first token to the other rows."""
+    """Adds a millionth of the first row to all rows."""
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.embedding(ids)
-        return hidden + 1e-6 * hidden[0, 0]
+        return hidden + 1e-6 * hidden[0, mask[0]].sum(dim=0)
+
+
+class WholeSequence(Padded):
+    """Adds the mean of the whole sequence to each of its tokens."""
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden = self.embedding(ids).masked_fill(~mask[..., None], 0.0)
+        mean = hidden.sum(dim=1, keepdim=True) / mask.sum(dim=1).clamp(min=1)[:, None, None]
+        return self.head(hidden + mean)
+
+
+class LeftPaddingFirst(FinalStateOfPadding):
+    """Reads the padding on the left before the tokens."""
+
+
+class BatchSize(Padded):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embedding(ids)) / len(ids)
+
+
+class Noise(Padded):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.embedding(ids))
+        return logits + 0.01 * torch.randn_like(logits)
+
+
+class WithLoss(Padded):
+    """Its outputs are right; the loss is computed outside."""
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embedding(ids))
+
+
+def call_with_late_loss(model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+    """Use as a label of each token itself where the next one is a target: one cell late."""
+    logits = model(batch.ids, batch.mask)
+    labels = batch.ids.roll(-1, dims=1).masked_fill(batch.labels.roll(1, dims=1) == -100, -100)
+    return {"logits": logits, "loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+def call_with_loss_of_all(model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+    """Leave out padding, but not the tokens that are not targets."""
+    logits = model(batch.ids, batch.mask)
+    labels = batch.ids.masked_fill(~batch.mask, -100)
+    loss = cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    return {"logits": logits, "loss": loss}
