@@ -128,6 +128,12 @@ def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(errors_between(first, second).max()) if len(first) else 0.0
 
 
+def find_scale(outputs: list[torch.Tensor]) -> float:
+    """Return the largest output of a batch, which errors are relative to."""
+    largest = [float(each.abs().max()) for each in outputs if each.numel()]
+    return max([*largest, torch.finfo(torch.float32).tiny])
+
+
 @contextmanager
 def perturbed(model: Any, seed: int) -> Iterator[None]:
     """Change all weights at random by a few units in the last place, and restore them."""
