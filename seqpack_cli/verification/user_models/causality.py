@@ -11,7 +11,7 @@ from seqpack_cli.verification.user_models.outputs import SEQUENCE
 from seqpack_cli.verification.user_models.separation import ONE_ID, run_changed
 from seqpack_cli.verification.user_models.trial import Trial
 
-NO_LOSS = "the model returns no loss; that of its outputs depends on no later token if causal holds"
+NO_LOSS = "the model returns no loss (causal covers its outputs)"
 NUM_RANDOM = 2  # runs with a random token of each sequence changed; one more with the last
 
 
