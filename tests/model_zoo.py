@@ -142,6 +142,8 @@ def _split_tokens(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
         return [row[mask] for row, mask in zip(value, batch.mask, strict=True)]
     if isinstance(batch, VarlenTensors):
         return value.reshape(-1, value.shape[-1]).split(lengths)  # from [1, S, H] or [S, H]
+    if isinstance(value, torch.Tensor) and value.ndim == 3:
+        return value.unbind(1)  # h_n [layers, B, H]
     if isinstance(value, torch.Tensor):  # beside the data
         value = batch.sequences._replace(data=value)
     padded, _ = pad_packed_sequence(value, batch_first=True)
