@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.corpus.file_options import FileOptions
-    from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError, SeqpackError
+    from seqpack_cli.errors import (
+        DataError,
+        FolderError,
+        MachineError,
+        ModelError,
+        OptionError,
+        SeqpackError,
+    )
     from seqpack_cli.files.url import Url
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
@@ -71,11 +78,15 @@ if TYPE_CHECKING:
         Report,
         SplitsReport,
     )
+    from seqpack_cli.verification.user_models.model_options import ModelOptions
+    from seqpack_cli.verification.user_models.model_report import CheckReport, ModelReport
+    from seqpack_cli.verification.user_models.verify_model import verify_model
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
 _MODULE_OF = {
     "Batch": "shards.layouts",
+    "CheckReport": "verification.user_models.model_report",
     "Column": "tokens.columns.column",
     "CombinedStore": "tokens.combined_store",
     "Control": "verification.report",
@@ -95,6 +106,9 @@ _MODULE_OF = {
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
+    "ModelError": "errors",
+    "ModelOptions": "verification.user_models.model_options",
+    "ModelReport": "verification.user_models.model_report",
     "OptionError": "errors",
     "Origin": "tokens.origin",
     "PackOptions": "batching.pack_options",
@@ -146,11 +160,13 @@ _MODULE_OF = {
     "unpack_sequence": "shards.sequence_arrays",
     "unpad_sequence": "shards.sequence_arrays",
     "verify": "verification.verify_run",
+    "verify_model": "verification.user_models.verify_model",
 }
 
 __all__ = [
     "FILLER",
     "Batch",
+    "CheckReport",
     "Column",
     "CombinedStore",
     "Control",
@@ -169,6 +185,9 @@ __all__ = [
     "LayoutSpeed",
     "LevelReport",
     "MachineError",
+    "ModelError",
+    "ModelOptions",
+    "ModelReport",
     "OptionError",
     "Origin",
     "PackOptions",
@@ -220,6 +239,7 @@ __all__ = [
     "unpack_sequence",
     "unpad_sequence",
     "verify",
+    "verify_model",
 ]
 
 
