@@ -42,10 +42,10 @@ class ZooModel:
         call: how the model takes a batch; None for the defaults of its layout.
         causal: no output of a token may depend on later tokens.
         faults: the checks that it must fail, all of them and no other. Outputs of a sequence
-            "alone" differ from those in the batch; they change with "others", with the "order" of
-            the rows, with the ids in "padding", or from call to call ("repeat"); those of a token
-            change with later ones ("causal"); the "loss", which `call` returns in a dict, changes
-            with a token behind the last target.
+            "alone" differ from those in the batch; they change with other sequences ("isolation"),
+            with the "order" of the rows, with the ids in "padding", or from call to call
+            ("repeat"); those of a token change with later ones ("causal"); the "loss", which `call`
+            returns in a dict, changes with a token behind the last target.
         pooled: every output has one vector for each sequence, [B, ...], else one for each token.
     """
 
@@ -73,18 +73,24 @@ class ZooModel:
             targets = torch.ones_like(each)
             targets[max(len(each) - shorter_by, 0) :] = 0
             samples.append(TokenSequence(each, index, {"targets": targets}))
+        return self.collate_samples(samples)
+
+    def collate_samples(
+        self, samples: Sequence[TokenSequence], *, sort: bool = False
+    ) -> BatchTensors:
+        """Return the batch of samples; rows of several are wider than the longest."""
         if self.layout == "padded":
             return collate_padded(
                 samples,
                 pad_id=PAD_ID,
                 padding_side=self.padding_side,
-                pad_to_multiple=4 if len(ids) > 1 else 1,
+                pad_to_multiple=4 if len(samples) > 1 else 1,
                 labels="next",
-                sort=False,
+                sort=sort,
             )
         if self.layout == "packed":
-            return collate_packed(samples, labels="next", sort=False)
-        return collate_varlen(samples, labels="next")
+            return collate_packed(samples, labels="next", sort=sort)
+        return collate_varlen(samples, labels="next", sort=sort)
 
 
 def varlen_arguments(batch: VarlenTensors) -> dict[str, Any]:
@@ -173,7 +179,7 @@ def find_faults(
     for index in ids:
         changed = run(entry.collate({**ids, index: _next_ids(ids[index])}))
         del changed[index]
-        found |= {"others"} if _differ(tolerance, expected, changed) else set()
+        found |= {"isolation"} if _differ(tolerance, expected, changed) else set()
     if isinstance(whole, PaddedTensors) and not whole.mask.all():
         whole.ids[~whole.mask] = VOCAB_SIZE - 1
         found |= {"padding"} if _differ(tolerance, expected, run(whole)) else set()

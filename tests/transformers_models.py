@@ -92,10 +92,10 @@ def wrong(name: str, kind: str, layout: str, faults: str, **options: Any) -> Zoo
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}
 WRONG_TRANSFORMERS = [
-    wrong("Llama with a cache", "Llama", "varlen", "alone others order", call=call_with_cache),
-    wrong("GPT-2 with a cache", "GPT2", "varlen", "alone others order", call=call_with_cache),
+    wrong("Llama with a cache", "Llama", "varlen", "alone isolation order", call=call_with_cache),
+    wrong("GPT-2 with a cache", "GPT2", "varlen", "alone isolation order", call=call_with_cache),
     wrong(
-        "Llama with a mask of ones", "Llama", "varlen", "alone others order", call=call_with_ones
+        "Llama with a mask of ones", "Llama", "varlen", "alone isolation order", call=call_with_ones
     ),
     wrong(
         "GPT-2 counts left padding",
@@ -105,7 +105,7 @@ WRONG_TRANSFORMERS = [
         call=call_by_name,
         padding_side="left",
     ),
-    wrong("Bert without a block mask", "Bert", "varlen", "alone others"),
+    wrong("Bert without a block mask", "Bert", "varlen", "alone isolation"),
     wrong(
         "Llama with RoPE of the longest",
         "Llama",
