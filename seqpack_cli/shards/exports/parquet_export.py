@@ -25,7 +25,7 @@ from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.file_set import describe_source
-from seqpack_cli.shards.exports.packed_rows import iter_rows, has_packed_rows
+from seqpack_cli.shards.exports.packed_rows import has_packed_rows, iter_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
     iter_row_groups,
