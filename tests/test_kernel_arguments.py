@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tensor_reference import assert_same
 from varlen_rows import SHAPES, find_ranges, make_tensors
 
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import VarlenTensors
 from seqpack_cli.training.kernel_arguments import TARGETS
 
@@ -68,6 +71,22 @@ def test_cells_for_transformers_are_rows(shape: dict[str, Any]) -> None:
     assert (numbers.diff() != 0).equal(runs.diff() == 1)
     assert found["use_cache"] is False
     assert "attention_mask" not in found  # with one, the positions are ignored
+
+
+@every_shape
+def test_batches_of_shards_have_the_same_parts(shape: dict[str, Any]) -> None:
+    expected = make_tensors(**shape, labels="same")
+    rows, width = shape["rows"], shape.get("width")
+    numbers = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    batch = VarlenBatch(
+        expected.ids.flatten().numpy().astype(np.uint16),
+        expected.lengths.numpy(),
+        expected.original_indices.numpy(),
+        row_indices=None if width is None else numbers,
+        row_length=width,
+        multiple=shape.get("multiple", 1),
+    )
+    assert_same(VarlenTensors.from_batch(batch, "same"), expected)
 
 
 def test_first_position_is_that_of_every_sequence_and_of_padding() -> None:

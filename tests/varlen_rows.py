@@ -26,7 +26,7 @@ def make_tensors(
     vocab_size: int = 50,
     labels: str | None = None,
 ) -> VarlenTensors:
-    """Return a batch with drawn ids; padding has the id 0, no sequence has.
+    """Return a batch with drawn ids above 1; padding has the id 0.
 
     Args:
         width: cells of a row; None: one row without padding behind its last sequence.
@@ -38,7 +38,7 @@ def make_tensors(
     for number, row in enumerate(rows):
         for length in row:
             starts.append(len(cells))
-            ids = torch.randint(1, vocab_size, (length,), generator=generator).tolist()
+            ids = torch.randint(2, vocab_size, (length,), generator=generator).tolist()
             same, after = [-100, *ids[1:]], [*ids[1:], -100]
             for step in range(length):
                 cells.append((ids[step], step, (after if labels == "next" else same)[step]))

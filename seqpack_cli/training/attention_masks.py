@@ -2,8 +2,8 @@
 
 A token sees the tokens of its own sequence, with causal=True itself and the earlier ones. A padding
 cell sees itself alone: a softmax over nothing is NaN, which reaches the gradients of all weights.
-FlexAttention computes no block in which the mask is False throughout. The mask of SDPA has (cells of
-a row)² entries for each row: 64 MB for one of 8,192 cells.
+FlexAttention skips blocks in which the mask is False throughout. The mask of SDPA has (cells of a
+row)² entries for each row: 64 MB for one of 8,192 cells.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def make_attention_mask(
             type's smallest number elsewhere, which models of transformers add to the scores.
     """
     groups = _group_cells(batch)
-    is_seen = groups[:, None, :, None] == groups[:, None, None, :]
+    is_seen: torch.Tensor = groups[:, None, :, None] == groups[:, None, None, :]
     if causal:
         is_seen = is_seen.tril()
     if dtype is None:
         return is_seen
-    unseen = torch.finfo(dtype).min
-    return torch.zeros_like(is_seen, dtype=dtype).masked_fill_(~is_seen, unseen)
+    scores = torch.zeros_like(is_seen, dtype=dtype)
+    return scores.masked_fill_(~is_seen, torch.finfo(dtype).min)
 
 
 def _group_cells(batch: VarlenTensors) -> torch.Tensor:

@@ -135,8 +135,13 @@ class VarlenTensors:
     labels_name: str | None = None  # "next", "same", or the column that labels are
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
-    to_kwargs, sequence_ids = make_kwargs, property(number_sequences)
-    mask_mod, block_mask, attention_mask = make_mask_mod, make_block_mask, make_attention_mask
+    to_kwargs, block_mask = make_kwargs, make_block_mask
+    mask_mod, attention_mask = make_mask_mod, make_attention_mask
+
+    @property
+    def sequence_ids(self) -> torch.Tensor:
+        """The number of each cell's sequence in the batch, -1 in padding, int64[S]."""
+        return number_sequences(self)
 
     @classmethod
     def from_batch(
@@ -150,17 +155,18 @@ class VarlenTensors:
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         rows = _copy_rows(batch)
-        starts = batch.piece_starts
+        starts, padded = batch.piece_starts, batch.cu_seqlens_padded
         starts = np.zeros_like(batch.lengths) if starts is None else starts.copy()
         return cls(
-            _widen(batch.data),
+            _widen(batch.data.reshape(batch.shape)),
             cu_seqlens,
             longest,
             position_ids,
             *rows,
             torch.from_numpy(starts),
             *_copy_columns(batch, labels, hidden),
-            labels_name=labels,
+            None if padded is None else torch.from_numpy(padded),
+            labels,
         )
 
 
