@@ -19,6 +19,7 @@ from blake3 import blake3
 from seqpack_cli.batching import batch_costs
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.arguments import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
@@ -128,8 +129,9 @@ class StoreBatches:
         _, collate = OF_LAYOUT[self.options.layout]
         assert collate is not None  # noqa: S101 - checked at the beginning
         lay_out: Callable[..., Any] = functools.partial(collate, labels=labels)
-        if self.options.fills_rectangle:
-            lay_out = self._pad_with(lay_out)
+        if self.options.pads_rows:
+            find_padding = self._fill_rows if self.options.shares_rows else self._pad_rows
+            lay_out = functools.partial(lay_out, **find_padding())
         name, dropped = self.options.store_column, self.options.drop_column
         if name is None and not dropped:
             return lay_out
@@ -138,20 +140,29 @@ class StoreBatches:
             _change_columns, lay_out=lay_out, dropped=dropped, store_column=name, offsets=offsets
         )
 
-    def _pad_with(self, lay_out: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with the widths and the padding of the options."""
+    def _fill_rows(self) -> dict[str, Any]:
+        """Return the shape and the padding of rows that sequences share."""
+        options, has_rows = self.options, self.options.batch_size is not None
+        return {
+            "row_length": options.max_tokens if has_rows else None,
+            "num_rows": options.batch_size if options.last_batch == "pad" else None,
+            "align_sequences": options.align_sequences,
+            "pad_id": choose_pad_id(self._select().store, options),
+        }
+
+    def _pad_rows(self) -> dict[str, Any]:
+        """Return the widths and the padding of rectangles with a row for each sequence."""
         source, keys = self._select(), None
         if self.options.buckets is not None:
             # the keys depend on the lengths alone, which this order only counts
             sorting = replace(self.options, order="length", window=None)
             keys = plan_store(source, sorting).bucket_keys
-        return functools.partial(
-            lay_out,
-            pad_id=choose_pad_id(source.store, self.options),
-            padding_side=self.options.padding_side,
-            pad_to_multiple=self.options.pad_to_multiple,
-            bucket_keys=keys,
-        )
+        return {
+            "pad_id": choose_pad_id(source.store, self.options),
+            "padding_side": self.options.padding_side,
+            "pad_to_multiple": self.options.pad_to_multiple,
+            "bucket_keys": keys,
+        }
 
     def _select(self) -> SelectedStore:
         """Return what the options select; splits and conditions are evaluated once."""
@@ -168,10 +179,11 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
     if options.shuffle is not None or options.seed:
         raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
     options = replace(options, shuffle=False).resolve()
-    if OF_LAYOUT[options.layout][1] is None:
-        raise ValueError(
-            f"layout is {options.layout!r}, whose batches go on where those before them ended: "
-            "pack shards, and use a ShardDataset"
+    if options.carries_state:
+        raise OptionError(
+            f"layout is {options.layout!r}, which needs shards: its batches keep one order, while "
+            "StoreBatches plans new ones for each epoch",
+            hint="pack the store with the same options, and open the shards with ShardDataset",
         )
     splits = parse_splits(options)
     if splits is not None and options.split_name is None:
@@ -211,8 +223,7 @@ def _change_columns(
     if store_column is not None:
         numbers = np.searchsorted(offsets, rows.original_indices, "right") - 1
         kept[store_column] = np.where(rows.original_indices < 0, IGNORED, numbers)
-    found = (rows.ids, rows.lengths, rows.original_indices, kept, beside, rows.piece_starts)
-    return lay_out(TokenSequences(*found))
+    return lay_out(replace(rows, columns=kept, token_columns=beside))
 
 
 def _describe(options: PackOptions) -> str:
