@@ -167,6 +167,8 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         drop("drop_shorter", lambda length: length < options["drop_shorter"])
     if options["drop_longer"] is not None:
         drop("drop_longer", lambda length: length > options["drop_longer"])
+    if options["where"]:
+        leave_out("where", [index for index in left if not selected.fits[index]])
     if (has_target := selected.has_target) is not None:
         leave_out("no_target", [index for index in left if not has_target[index]])
     if is_first_split(options) and (options["passes"] or options["share"]):
