@@ -20,6 +20,7 @@ from make_golden import (
     COMMANDS,
     FIELDS,
     GOLDEN,
+    LINKS,
     SHARDS,
     SPLITS,
     STORES,
@@ -35,13 +36,14 @@ from make_golden import (
 from reference import read_folder, read_store_documents
 
 from seqpack_cli import open_shards, open_store
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards import shard_manifest
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.tokens import store_manifest
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-MAX_GOLDEN_BYTES = 200_000
+MAX_GOLDEN_BYTES = 230_000
 WRITES_OTHERWISE = (
     "a changed byte is another format: raise format_version and make golden files of it; "
     "other batches from the same options are another plan: raise PLAN_VERSION too"
@@ -173,7 +175,7 @@ f660d5f811f048a9288a9ced284d6a4a26777f57ffd099f0ac3e2370fccf1d65 varlen_targets/
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
-FILTERED = ("packed_columns", "varlen_targets", *SPLITS)
+FILTERED = ("packed_columns", "varlen_targets", "streams", *SPLITS)
 LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
@@ -221,7 +223,7 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert stores["tokens_bytes"].manifest["ledger"]["num_rejected"] == 1
     assert stores["tokens_bytes"].manifest["ledger"]["num_special_tokens_in_text"] == 1
     shards = {name: open_shards(GOLDEN / LATEST / name) for name in SHARDS}
-    assert {opened.layout for opened in shards.values()} == {"packed", "padded", "varlen"}
+    assert {opened.layout for opened in shards.values()} == {*LAYOUTS}
     assert all(shards[name].num_shards >= 2 for name in SHARDS if name not in SPLITS)
     assert shards["padded_left"].manifest["padding_side"] == "left"
     assert shards["padded_left"].manifest["bucket_keys"] == [12, 24, 40]
@@ -231,6 +233,11 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert shards["varlen_columns"].manifest["ledger"]["num_split_sequences"] > 0
     assert shards["mixed"].manifest["ledger"]["num_repeated_sequences"] > 0
     assert [*shards["mixed"].columns] == ["store"]
+    for name in ("aligned_rows", "chunks", "streams"):
+        assert shards[name].manifest["ledger"]["num_padding_cells"] > 0
+    assert expected(LATEST, "aligned_rows")[-1]["row_indices"][-1] == 0  # a row of padding
+    links = [batch for batch in expected(LATEST, "streams") if 0 in batch["resets"]]
+    assert any(-1 not in batch["next_ids"] or {*batch["next_ids"]} - {-1} for batch in links)
     dropped = shards["varlen_targets"].manifest["ledger"]["num_dropped_sequences"]
     assert dropped["no_target"] > 0
     assert shards["varlen_targets"].manifest["ledger"]["num_split_sequences"] > 0
@@ -329,6 +336,7 @@ def test_golden_shards_are_read(version: str, name: str) -> None:
             {
                 "width": batch.ids.shape[1] if is_padded else None,
                 "num_filler_rows": batch.num_filler_rows if is_padded else 0,
+                **_list_links(batch),
                 "rows": [
                     [index, start, row.tolist()]
                     for index, start, row in zip(
@@ -339,6 +347,11 @@ def test_golden_shards_are_read(version: str, name: str) -> None:
         )
     assert found == expected(version, name)
     assert read_batches(GOLDEN / version / name) == expected(version, name)
+
+
+def _list_links(batch: Any) -> dict[str, list[int]]:
+    links = {name: getattr(batch, name, None) for name in LINKS}
+    return {name: array.tolist() for name, array in links.items() if array is not None}
 
 
 @pytest.mark.parametrize(("version", "name"), ALL_STORES + ALL_SHARDS)
