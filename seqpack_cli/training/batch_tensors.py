@@ -24,6 +24,12 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.keep_option import RESERVED
+from seqpack_cli.training.attention_masks import (
+    make_attention_mask,
+    make_block_mask,
+    make_mask_mod,
+)
+from seqpack_cli.training.kernel_arguments import make_kwargs, number_sequences
 from seqpack_cli.training.labels import make_labels
 
 MAX_INLINE_BYTES = 1 << 20
@@ -110,9 +116,13 @@ class PaddedTensors:
 
 @dataclass(slots=True, eq=False)
 class VarlenTensors:
-    """A `varlen` batch: one row that several sequences, or pieces of sequences, share."""
+    """A `varlen` batch: rows that several sequences, or pieces of sequences, share.
 
-    ids: torch.Tensor  # int64[S]
+    One row [S], or N rows [N, L]; below, [S] stands for both. `cu_seqlens` counts tokens alone,
+    `cu_seqlens_padded` all cells of the rows, one row after another.
+    """
+
+    ids: torch.Tensor  # int64[S] or [N, L]
     cu_seqlens: torch.Tensor  # int32[B + 1], where each sequence begins, and the end
     max_seqlen: int
     position_ids: torch.Tensor  # int64[S], from 0 in each sequence
@@ -121,8 +131,17 @@ class VarlenTensors:
     piece_starts: torch.Tensor  # int64[B], where in its sequence each one begins, on the CPU
     labels: torch.Tensor | None = None  # int64[S], beside ids, or of a column [B]
     columns: Columns = field(default_factory=dict)  # by name: [B], or [S] beside ids
+    cu_seqlens_padded: torch.Tensor | None = None  # int32[B + 1], in cells; None without padding
+    labels_name: str | None = None  # "next", "same", or the column that labels are
 
     to, pin_memory, __reduce__, __repr__ = _to, _pin_memory, _reduce, describe_fields
+    to_kwargs, block_mask = make_kwargs, make_block_mask
+    mask_mod, attention_mask = make_mask_mod, make_attention_mask
+
+    @property
+    def sequence_ids(self) -> torch.Tensor:
+        """The number of each cell's sequence in the batch, -1 in padding, int64[S]."""
+        return number_sequences(self)
 
     @classmethod
     def from_batch(
@@ -136,16 +155,18 @@ class VarlenTensors:
         cu_seqlens, position_ids = map(torch.from_numpy, (batch.cu_seqlens, batch.position_ids))
         longest = int(batch.lengths.max())
         rows = _copy_rows(batch)
-        starts = batch.piece_starts
+        starts, padded = batch.piece_starts, batch.cu_seqlens_padded
         starts = np.zeros_like(batch.lengths) if starts is None else starts.copy()
         return cls(
-            _widen(batch.data),
+            _widen(batch.data.reshape(batch.shape)),
             cu_seqlens,
             longest,
             position_ids,
             *rows,
             torch.from_numpy(starts),
             *_copy_columns(batch, labels, hidden),
+            None if padded is None else torch.from_numpy(padded),
+            labels,
         )
 
 
