@@ -28,7 +28,7 @@ VOCAB_SIZE = 23
 PAD_ID = 0
 # Of outputs, relative to the largest. The smallest leak of a wrong model is 1e-6, seen in float64;
 # models of transformers compute in float32 inside.
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2}
 CPU = torch.device("cpu")
 
 Outputs = dict[int, list[torch.Tensor]]  # of each sequence, by its index
@@ -47,6 +47,7 @@ class ZooModel:
             ("repeat"); those of a token change with later ones ("causal"); the "loss", which `call`
             returns in a dict, changes with a token behind the last target.
         pooled: every output has one vector for each sequence, [B, ...], else one for each token.
+        dtype: the only one in which it has the faults; None is all.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ZooModel:
     faults: frozenset[str] = frozenset()
     padding_side: str = "right"
     pooled: bool = False
+    dtype: torch.dtype | None = None
 
     def run(self, model: nn.Module, batch: BatchTensors) -> Any:
         with torch.no_grad():
@@ -132,8 +134,8 @@ def read_outputs(output: Any, batch: BatchTensors, *, pooled: bool) -> Outputs:
     numbers = batch.original_indices.tolist()
     found: Outputs = {number: [] for number in numbers}
     for value in iter_values(output):
-        if isinstance(value, torch.Tensor) and value.ndim == 0:
-            continue  # the loss
+        if isinstance(value, torch.Tensor) and (value.ndim == 0 or not value.is_floating_point()):
+            continue  # the loss, lengths
         parts = value if pooled else _split_tokens(value, batch)
         for number, each in zip(numbers, parts, strict=True):
             found[number].append(each.detach().clone())
@@ -144,16 +146,17 @@ def _split_tokens(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
     """Return for each sequence the values of its tokens, [length, ...]."""
     lengths = batch.lengths.tolist()
     if isinstance(batch, PaddedTensors):
-        assert value.shape[:2] == batch.ids.shape
-        return [row[mask] for row, mask in zip(value, batch.mask, strict=True)]
+        masks = batch.mask[:, : value.shape[1]]  # it may end with the longest sequence
+        return [row[mask] for row, mask in zip(value, masks, strict=True)]
     if isinstance(batch, VarlenTensors):
         return value.reshape(-1, value.shape[-1]).split(lengths)  # from [1, S, H] or [S, H]
-    if isinstance(value, torch.Tensor) and value.ndim == 3:
-        return value.unbind(1)  # h_n [layers, B, H]
-    if isinstance(value, torch.Tensor):  # beside the data
+    if isinstance(value, torch.Tensor) and value.ndim == 2:  # beside the data
         value = batch.sequences._replace(data=value)
-    padded, _ = pad_packed_sequence(value, batch_first=True)
-    return [row[:length] for row, length in zip(padded, lengths, strict=True)]
+    if isinstance(value, PackedSequence):
+        value, _ = pad_packed_sequence(value, batch_first=True)
+    if value.shape[:2] != (len(lengths), max(lengths)):
+        return value.unbind(1)  # h_n [layers, B, H]
+    return [row[:length] for row, length in zip(value, lengths, strict=True)]
 
 
 def find_faults(
