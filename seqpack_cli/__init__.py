@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from seqpack_cli.shards.shard import Shard
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
+    from seqpack_cli.shards.streams import StreamsBatch
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns.column import Column
@@ -57,10 +58,15 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
-    from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
+    from seqpack_cli.training.batch_tensors import (
+        PackedTensors,
+        PaddedTensors,
+        StreamTensors,
+        VarlenTensors,
+    )
     from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
     from seqpack_cli.training.dealing import SamplerOptions
-    from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+    from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan, StreamSlice
     from seqpack_cli.training.epoch_sampler import EpochSampler
     from seqpack_cli.training.shard_dataset import ShardDataset
     from seqpack_cli.training.store_batches import StoreBatches
@@ -128,6 +134,9 @@ _MODULE_OF = {
     "SplitsReport": "verification.report",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
+    "StreamSlice": "training.epoch_plan",
+    "StreamTensors": "training.batch_tensors",
+    "StreamsBatch": "shards.streams",
     "TextValues": "tokens.columns.text_values",
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
@@ -207,6 +216,9 @@ __all__ = [
     "SplitsReport",
     "StoreBatches",
     "StoreDataset",
+    "StreamSlice",
+    "StreamTensors",
+    "StreamsBatch",
     "TargetOptions",
     "TextValues",
     "TokenSequence",

@@ -90,12 +90,14 @@ def test_links_of_a_page_resolve(path: Path) -> None:
 def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.batching.layout_rules import LAYOUTS
     from seqpack_cli.shards import recorded_options, shard_manifest
+    from seqpack_cli.shards.geometry import Geometry
     from seqpack_cli.shards.shard_tensors import tensor_names
     from seqpack_cli.tokens import store_manifest
     from seqpack_cli.tokens.imports.import_options import ImportOptions
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 
-    names = {name for layout in LAYOUTS for name in tensor_names(layout, filler=True)}
+    geometry = Geometry(has_filler_rows=True, num_rows=1)
+    names = {name for layout in LAYOUTS for name in tensor_names(layout, geometry)}
     for fields in ("MANIFEST_FIELDS", "LEDGER_FIELDS", "SHARD_FIELDS"):
         names |= set(getattr(shard_manifest, fields))
     for fields in ("MANIFEST_FIELDS", "LEDGER_NAMES", "PART_FIELDS", "RANGE_FIELDS"):

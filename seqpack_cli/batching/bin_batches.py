@@ -1,61 +1,54 @@
-"""Plan varlen rows, which several sequences share, from the lengths of the whole store.
+"""Plan rows that several sequences share, from the lengths of the whole store.
 
 `best-fit` leaves little room unused; its rows are shuffled by default, because best fit puts
 sequences of similar length together, which hurts training. `sequential` fills one row after another
-in the order of the store. A sequence that is longer than a row is split.
+in the order of the store; both split a sequence only if it is longer than a row. `chunk` cuts
+anywhere, so that every row is full.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from seqpack_cli.batching.array_batches import choose_order
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.bin_packing import best_fit
+from seqpack_cli.batching.chunks import cut_chunks
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.length_order import length_order
-from seqpack_cli.batching.limits import Limits
+from seqpack_cli.batching.limits import Limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
+from seqpack_cli.batching.shared_rows import make_batches
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
 def fill_bins(
-    lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: Limits
+    lengths: np.ndarray, kept: LengthCounts, options: PackOptions
 ) -> tuple[ArrayOrder, BatchTable]:
-    """Put the kept sequences, split if they are longer than a row, into bins.
+    """Put the kept sequences into rows, and these into batches.
 
     Args:
         lengths: int32, one per sequence of the store.
     """
-    capacity = limits.max_tokens
+    capacity = options.max_tokens
     assert capacity is not None  # noqa: S101 - resolved
     order = choose_order(lengths, kept, options)
     rows = Rows(order, lengths[order])
-    if int(kept.lengths.max(initial=0)) > capacity:
+    if options.fill == "chunk":
+        rows, offsets = cut_chunks(rows, capacity)
+    elif int(kept.lengths.max(initial=0)) > capacity:
         rows = _split(order, rows.lengths, capacity)
     del order  # or both the old and the new order would be in memory
     if options.fill == "best-fit":
-        places, offsets = _fill_bins(rows.lengths, capacity)
+        places, offsets = _fill_bins(round_up(rows.lengths, options.align_sequences), capacity)
         rows = rows.take(places)
         del places
-    else:
-        offsets = limits.cut(rows.lengths)
-    table = BatchTable.of_batches(rows.lengths, offsets)
-    if rows.piece_starts is not None and len(table):
-        table = replace(
-            table,
-            num_later_pieces=_count_true(rows.piece_starts > 0, offsets),
-            num_split_sequences=_count_true(rows.piece_starts == capacity, offsets),
-        )
+    elif options.fill == "sequential":
+        offsets = Limits(max_tokens=capacity).cut(round_up(rows.lengths, options.align_sequences))
+    rows, table = make_batches(rows, offsets, options)
     return ArrayOrder(rows), table
-
-
-def _count_true(mask: np.ndarray, batch_offsets: np.ndarray) -> np.ndarray:
-    return np.add.reduceat(mask, batch_offsets[:-1], dtype=np.int64)
 
 
 def _split(order: np.ndarray, lengths: np.ndarray, capacity: int) -> Rows:

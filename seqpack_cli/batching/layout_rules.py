@@ -1,8 +1,9 @@
 """The table of layouts: their names, and the rules that a plan for each must follow.
 
-A new layout needs a line here and a module of the same name in `shards/`, which defines where its
-tokens lie. The round trip of `verify` assumes that flat data without shared rows is ordered by time
-steps; a layout with another order also needs a line in `verification/integers/stacks.py`.
+A new layout needs a line here and two modules in `shards/`: NAME, its batch, and NAME_layout, which
+says where its tokens lie in a shard. The round trip of `verify` assumes that flat data without
+shared rows is ordered by time steps; a layout with another order also needs a line in
+`verification/integers/stacks.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ class LayoutRules:
     """The rules for the batches of a layout."""
 
     fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
-    shares_rows: bool = False  # a batch is one row that several sequences share
+    shares_rows: bool = False  # several sequences, or pieces of them, share a row
+    carries_state: bool = False  # rows go on in the next batch, so the order of batches is fixed
 
 
 LAYOUTS = {
     "packed": LayoutRules(),
     "padded": LayoutRules(fills_rectangle=True),
     "varlen": LayoutRules(shares_rows=True),
+    "streams": LayoutRules(shares_rows=True, carries_state=True),
 }

@@ -63,48 +63,87 @@ def check_seed_has_effect(options: PackOptions) -> None:
         )
 
 
-def check_varlen(options: PackOptions) -> None:
-    """Refuse options that conflict with batches of one row each."""
+def check_shared_rows(options: PackOptions) -> None:
+    """Refuse options that conflict with rows that several sequences share."""
+    layout = f"--layout {options.layout}"
     if options.max_tokens is None:
         raise OptionError(
-            "--layout varlen needs --max-tokens",
+            f"{layout} needs --max-tokens",
             hint="pass the length of a row, for example --max-tokens 2048",
         )
     refused = {
-        "--batch-size": options.batch_size is not None,
         "--window": options.window is not None,
         "--buckets": options.buckets is not None,
         "--num-buckets": options.num_buckets is not None,
-        f"--last-batch {options.last_batch}": options.last_batch != "keep",
+        "--last-batch drop": options.last_batch == "drop",
     }
-    _refuse(
-        refused,
-        "{} conflicts with --layout varlen: a batch is one row of at most --max-tokens",
-        "leave out {}",
-    )
-    if options.order == "none" and options.fill != "sequential":
+    _refuse(refused, f"{{}} conflicts with {layout}, whose rows several sequences share")
+    if options.carries_state:
+        _check_streams(options)
+        return
+    if options.last_batch == "pad" and options.batch_size is None:
         raise OptionError(
-            "--order none conflicts with --fill best-fit, the default of --layout varlen",
+            f"--last-batch pad conflicts with {layout} without --batch-size: a batch is one row",
+            hint="pass --batch-size, or leave out --last-batch pad",
+        )
+    if options.order == "none" and options.fill not in ("sequential", "chunk"):
+        raise OptionError(
+            f"--order none conflicts with --fill best-fit, the default of {layout}",
             hint="pass --fill sequential to keep the order of the store",
         )
+    _check_cuts(options)
     check_unpadded(options)
 
 
-def check_unpadded(options: PackOptions) -> None:
-    """Refuse options that pad rows where rows are not padded."""
+def _check_streams(options: PackOptions) -> None:
+    """Refuse options that conflict with streams, which are cut every --max-tokens steps."""
     refused = {
-        f"--last-batch {options.last_batch}": options.last_batch == "pad",
+        f"--fill {options.fill}": options.fill not in (None, "chunk"),
+        f"--overflow {options.overflow}": options.overflow not in (None, "split"),
+        f"--last-batch {options.last_batch}": options.last_batch != "keep",
+        f"--align-sequences {options.align_sequences}": options.align_sequences != 1,
+    }
+    _refuse(
+        refused,
+        "{} conflicts with --layout streams: streams are cut every --max-tokens steps, and only "
+        "the last batch is padded",
+    )
+    check_unpadded(options)
+
+
+def _check_cuts(options: PackOptions) -> None:
+    """Refuse options that conflict with how varlen sequences are cut or rounded up."""
+    multiple, max_tokens = options.align_sequences, options.max_tokens or 0
+    if options.fill == "chunk":
+        refused = {
+            f"--overflow {options.overflow}": options.overflow not in (None, "split"),
+            f"--align-sequences {multiple}": multiple != 1,
+        }
+        _refuse(refused, "{} conflicts with --fill chunk, which cuts anywhere to fill every row")
+    if max_tokens % multiple:
+        rounded = max(max_tokens // multiple, 1) * multiple
+        raise OptionError(
+            f"--max-tokens {max_tokens}: not a multiple of --align-sequences {multiple}",
+            hint=f"pass --max-tokens {rounded}",
+        )
+
+
+def check_unpadded(options: PackOptions) -> None:
+    """Refuse options that only padded rows have."""
+    refused = {
+        f"--last-batch {options.last_batch}": options.last_batch == "pad"
+        and not options.shares_rows,
         f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
         f"--padding-side {options.padding_side}": options.padding_side != "right",
     }
     _refuse(
         refused,
-        f"{{}} conflicts with --layout {options.layout}: its rows are not padded",
+        "{} needs --layout padded",
         "pass --layout padded, or leave out {}",
     )
 
 
-def _refuse(refused: dict[str, bool], message: str, hint: str) -> None:
+def _refuse(refused: dict[str, bool], message: str, hint: str = "leave out {}") -> None:
     """Raise OptionError for the first option that is refused."""
     for name, is_refused in refused.items():
         if is_refused:
@@ -117,6 +156,11 @@ def check_rows(options: PackOptions) -> None:
         raise OptionError(
             f"--fill {options.fill} needs --layout varlen",
             hint="pass --layout varlen, or leave out --fill",
+        )
+    if options.align_sequences != 1:
+        raise OptionError(
+            f"--align-sequences {options.align_sequences} needs --layout varlen",
+            hint="to round the widths of padded batches, pass --pad-to-multiple",
         )
     if options.overflow == "split":
         raise OptionError(

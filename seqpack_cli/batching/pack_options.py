@@ -14,8 +14,8 @@ from seqpack_cli.batching.option_checks import (
     check_rows,
     check_seed_has_effect,
     check_selection,
+    check_shared_rows,
     check_unpadded,
-    check_varlen,
 )
 from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
@@ -34,6 +34,7 @@ COUNTS = (
     "window",
     "num_buckets",
     "pad_to_multiple",
+    "align_sequences",
     "drop_shorter",
     "drop_longer",
     "shard_bytes",
@@ -51,15 +52,17 @@ class PackOptions:
     """
 
     layout: str = "packed"  # one of LAYOUTS
-    batch_size: int | None = None  # most rows in a batch; None is 64, or no limit with max_tokens
-    max_tokens: int | None = None  # most tokens in a batch; for padded, most cells
+    # Most rows in a batch; None is 64, or no limit with max_tokens, or one unpadded varlen row.
+    batch_size: int | None = None
+    # Most tokens in a batch; for padded, most cells; for varlen and streams, the length of a row.
+    max_tokens: int | None = None
     order: str = "length"  # or "none": the order of the store, or shuffled
     window: int | None = None  # sort by length only inside runs of this many sequences
     shuffle: bool | None = None  # sequences, then batches; None is True for best-fit, else False
     seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
     buckets: str | Sequence[int] | None = None  # "auto", or the bucket keys
     num_buckets: int | None = None  # for buckets="auto"; None is 8
-    fill: str | None = None  # how varlen rows are filled: "best-fit" (None) or "sequential"
+    fill: str | None = None  # of varlen rows: "best-fit" (None), "sequential" or "chunk"
     overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"
     drop_shorter: int | None = None
@@ -76,6 +79,7 @@ class PackOptions:
     drop_column: Sequence[str] = ()  # columns to leave out
     store_column: str | None = None  # name of a new column: the number of each sequence's store
     pad_to_multiple: int = 1
+    align_sequences: int = 1  # lengths of varlen sequences are rounded up to a multiple
     padding_side: str = "right"  # or "left"
     pad_id: int | None = None  # None is the store's, or 0
     shard_bytes: int = 64 << 20  # largest file, unless a single batch is larger
@@ -84,7 +88,7 @@ class PackOptions:
         check_fields(self)
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("order", self.order, ("length", "none"))
-        check_choice("fill", self.fill, (None, "best-fit", "sequential"))
+        check_choice("fill", self.fill, (None, "best-fit", "sequential", "chunk"))
         check_choice("overflow", self.overflow, (None, "error", "drop", "split"))
         check_choice("last_batch", self.last_batch, ("keep", "drop", "pad"))
         check_choice("padding_side", self.padding_side, ("right", "left"))
@@ -109,8 +113,24 @@ class PackOptions:
 
     @property
     def shares_rows(self) -> bool:
-        """Return whether a batch is one row that several sequences share."""
+        """Return whether several sequences, or pieces of them, share a row."""
         return LAYOUTS[self.layout].shares_rows
+
+    @property
+    def pads_rows(self) -> bool:
+        """Return whether batches may hold other cells than tokens."""
+        is_padded = self.batch_size is not None or self.align_sequences > 1
+        return self.fills_rectangle or (self.shares_rows and is_padded)
+
+    @property
+    def piece_length(self) -> int | None:
+        """The length of all pieces of a split sequence but the last; None if they may have any."""
+        return None if self.fill == "chunk" else self.max_tokens
+
+    @property
+    def carries_state(self) -> bool:
+        """Return whether rows go on in the next batch."""
+        return LAYOUTS[self.layout].carries_state
 
     @property
     def has_passes(self) -> bool:
@@ -135,11 +155,12 @@ class PackOptions:
 
     def _choose(self) -> PackOptions:
         if self.shares_rows:
-            check_varlen(self)
-            fill = self.fill or "best-fit"
+            check_shared_rows(self)
+            fill = self.fill or ("chunk" if self.carries_state else "best-fit")
             shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
             return replace(
                 self,
+                batch_size=self.batch_size or (DEFAULT_BATCH_SIZE if self.carries_state else None),
                 fill=fill,
                 order="length" if fill == "best-fit" else "none",
                 shuffle=shuffle,

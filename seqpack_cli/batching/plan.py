@@ -104,10 +104,10 @@ def plan_batches(
         order, table = _plan_rounds(rounds, selection, options, limits)
     else:
         order, tables = _cut(source, selection.kept, options, limits)
-        table = _finish_all(tables, limits, options.last_batch, selection)
+        table = _finish_all(tables, limits, options, selection)
     if options.last_batch == "drop":
         selection.count_dropped("last_batch", 0, 0)  # listed in the ledger even if it is 0
-    if options.shuffle:
+    if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     dropped = selection.num_dropped_sequences, selection.num_dropped_tokens
     repeated = counts.repeated
@@ -129,6 +129,8 @@ def count_rows(source: PartLengths, counts: SourceCounts, options: PackOptions) 
     if options.overflow != "split":
         return kept.num_sequences
     assert options.max_tokens is not None  # noqa: S101 - resolved
+    if options.fill == "chunk":
+        return kept.num_sequences + kept.num_tokens // options.max_tokens
     num_pieces = -(-kept.lengths // options.max_tokens)
     return int((num_pieces * kept.counts).sum())
 
@@ -146,7 +148,7 @@ def _plan_rounds(
     for number, source in enumerate(rounds):
         seeded = replace(options, seed=round_seed(options.seed, number))
         order, cut = _cut_lengths(source.lengths, selection.kept, seeded, limits)
-        table = _finish_all(cut, limits, options.last_batch, selection)
+        table = _finish_all(cut, limits, options, selection)
         pieces.append(order.rows)
         tables.append(replace(table, starts=table.starts + num_rows))
         num_rows += len(order.rows.indices)
@@ -172,7 +174,7 @@ def _cut_lengths(
 ) -> tuple[ArrayOrder, list[BatchTable]]:
     """Cut each bucket into batches, or fill rows, from the lengths of all sequences."""
     if options.shares_rows:
-        order, table = fill_bins(lengths, kept, options, limits[0])
+        order, table = fill_bins(lengths, kept, options)
         return order, [table]
     return cut_array(lengths, kept, options, limits)
 
@@ -195,12 +197,14 @@ def _cut_windows(
 
 
 def _finish_all(
-    tables: list[BatchTable], limits: list[Limits], last_batch: str, selection: Selection
+    tables: list[BatchTable], limits: list[Limits], options: PackOptions, selection: Selection
 ) -> BatchTable:
     """Join the batches of all buckets, padded and with their last batches finished."""
+    if options.shares_rows:  # finished when they were filled
+        return BatchTable.join(tables)
     return BatchTable.join(
         [
-            _finish(limit.pad(table), limit, last_batch, selection)
+            _finish(limit.pad(table), limit, options.last_batch, selection)
             for table, limit in zip(tables, limits, strict=True)
         ]
     )

@@ -34,11 +34,12 @@ class Rows(NamedTuple):
     indices: np.ndarray  # int64[N], the sequence of each row
     lengths: np.ndarray  # int32[N]
     piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
+    row_indices: np.ndarray | None = None  # int32[N], as in ShardRows
+    continues: np.ndarray | None = None  # uint8[N], as in ShardRows
 
     def take(self, places: np.ndarray) -> Rows:
         """Return the rows at some places, in that order."""
-        starts = None if self.piece_starts is None else self.piece_starts[places]
-        return Rows(self.indices[places], self.lengths[places], starts)
+        return Rows(*(None if column is None else column[places] for column in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -167,9 +168,11 @@ class PlannedRows:
             rows.indices,
             rows.lengths,
             offsets,
-            batches.widths,
+            batches.num_cells,
             batches.num_filler_rows,
             rows.piece_starts,
+            rows.row_indices,
+            rows.continues,
         )
 
 
@@ -177,12 +180,15 @@ def join_rows(pieces: list[Rows]) -> Rows:
     """Concatenate rows, column by column, and empty the list: or both would be in memory.
 
     Args:
-        pieces: at least one; all or none have piece_starts.
+        pieces: at least one; all or none have each of the other columns.
     """
     columns = list(zip(*pieces, strict=True))
     pieces.clear()
-    indices, lengths = np.concatenate(columns.pop(0)), np.concatenate(columns.pop(0))
-    return Rows(indices, lengths, None if columns[0][0] is None else np.concatenate(columns.pop()))
+    joined = []
+    while columns:
+        column = columns.pop(0)
+        joined.append(None if column[0] is None else np.concatenate(column))
+    return Rows(*joined)  # type: ignore[arg-type]
 
 
 def _place_rows(batches: BatchTable, start: int) -> np.ndarray:
@@ -192,7 +198,7 @@ def _place_rows(batches: BatchTable, start: int) -> np.ndarray:
 
 def _join(pieces: Iterable[Rows], num_rows: int) -> Rows:
     empty = Rows(np.empty(0, np.int64), np.empty(0, np.int32))
-    indices, lengths, _ = zip(empty, *pieces, strict=True)
+    indices, lengths, *_ = zip(empty, *pieces, strict=True)
     rows = Rows(np.concatenate(indices), np.concatenate(lengths))
     if len(rows.indices) != num_rows:
         raise LengthsChangedError

@@ -27,20 +27,23 @@ from seqpack_cli.runs.workers import Executor
     default="packed",
     show_default=True,
     help="Form of a batch. packed: data and batch_sizes of torch's PackedSequence; padded: rows "
-    "of one width, filled up with the pad id; varlen: one row of several sequences without "
-    "padding, with cu_seqlens (where each sequence begins, as FlashAttention takes it).",
+    "of one width, filled up with the pad id; varlen: rows of several sequences, with cu_seqlens "
+    "(where each sequence begins, as FlashAttention takes it); streams: the next --max-tokens "
+    "steps of --batch-size parallel streams, for recurrent networks that carry their state.",
 )
 @click.option(
     "--batch-size",
     type=POSITIVE,
-    help="Maximum number of sequences in a batch; not for varlen.  [default: 64, or no limit with "
-    "--max-tokens]",
+    help="Maximum number of sequences in a batch; for varlen, the number of rows, which are then "
+    "filled up to --max-tokens with the pad id; for streams, the number of streams.  [default: 64, "
+    "or no limit with --max-tokens; varlen: one row without padding]",
 )
 @click.option(
     "--max-tokens",
     type=POSITIVE,
     help="Maximum number of tokens in a batch; for padded, padding counts too; for varlen, the "
-    "maximum length of a row (required).  [default: no limit]",
+    "maximum length of a row, and for streams, the steps of a batch (required for both).  "
+    "[default: no limit]",
 )
 @click.option(
     "--order",
@@ -49,14 +52,15 @@ from seqpack_cli.runs.workers import Executor
     show_default=True,
     help="length: sort the sequences by length, longest first, so that a batch holds sequences of "
     "similar length; none: take them as they are in the store or, with --shuffle, at random. Rows "
-    "of a packed or padded batch are sorted by length either way. Not for varlen.",
+    "of a packed or padded batch are sorted by length either way. varlen and streams follow "
+    "--fill instead.",
 )
 @click.option(
     "--window",
     type=POSITIVE,
     metavar="N",
     help="Sort by length only within windows of N consecutive sequences, so that with --shuffle "
-    "batches stay random; not for varlen.  [default: all sequences]",
+    "batches stay random; not for varlen and streams.  [default: all sequences]",
 )
 @click.option(
     "--shuffle/--no-shuffle",
@@ -79,7 +83,8 @@ from seqpack_cli.runs.workers import Executor
     type=BUCKETS,
     help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
     "holds it, and a batch takes sequences of one bucket only; padded rows get the bucket's "
-    "length as width. auto: choose the lengths that need the least padding. Not for varlen.  "
+    "length as width. auto: choose the lengths that need the least padding. Not for varlen and "
+    "streams.  "
     "[default: no buckets]",
 )
 @click.option(
@@ -89,11 +94,12 @@ from seqpack_cli.runs.workers import Executor
 )
 @click.option(
     "--fill",
-    type=click.Choice(["best-fit", "sequential"]),
+    type=click.Choice(["best-fit", "sequential", "chunk"]),
     help="How varlen fills its rows. best-fit: put each sequence into the row with the least room "
     "that is enough, for the fewest rows; sequential: fill one row after another in the order of "
-    "the store (or of --shuffle), and start a new row for a sequence that does not fit.  "
-    "[default: best-fit]",
+    "the store (or of --shuffle), and start a new row for a sequence that does not fit; chunk: "
+    "the same, but cut a sequence wherever a row ends, so that every row but the last is full. "
+    "streams are always cut.  [default: best-fit]",
 )
 @click.option(
     "--overflow",
@@ -110,7 +116,7 @@ from seqpack_cli.runs.workers import Executor
     show_default=True,
     help="What to do with the last batch (of each bucket) if more sequences would fit into it: "
     "keep it, drop it (counted), or, for padded, add empty rows up to the number that fits (with "
-    "--batch-size or --buckets). Not for varlen.",
+    "--batch-size or --buckets). varlen with --batch-size: keep, or pad with empty rows.",
 )
 @selection_options
 @click.option(
@@ -120,6 +126,14 @@ from seqpack_cli.runs.workers import Executor
     metavar="M",
     help="For padded, round the width of batches and of automatic buckets up to a multiple of M; "
     "lengths given in --buckets must be multiples.  [default: no rounding]",
+)
+@click.option(
+    "--align-sequences",
+    type=POSITIVE,
+    default=1,
+    metavar="M",
+    help="For varlen, fill up each sequence with the pad id to a multiple of M, for example to "
+    "2 x the number of ranks of context parallelism.  [default: no rounding]",
 )
 @click.option(
     "--padding-side",

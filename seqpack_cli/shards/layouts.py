@@ -1,23 +1,26 @@
 """The protocols that every layout implements: its batches, and their arrays in a shard.
 
 A batch is a few flat arrays. A shard concatenates those of all its batches, with offsets where each
-batch begins, so that one batch can be taken out as views. Only the modules `packed`, `padded` and
-`varlen` know where the tokens of a row lie; other code asks them, and never which layout it has.
+batch begins, so that one batch can be taken out as views. Only the modules named
+after a layout know where the tokens of a row lie; other code asks them, and never which layout it
+has.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.columns.kind import Values
 
 CELLS_PER_PIECE = 1 << 18
+NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
@@ -79,6 +82,12 @@ class Batch(Protocol):
             values: one for each cell, in the shape of the ids.
         """
 
+    def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells whose next token lies in the next batch, and its id there.
+
+        Left out are tokens whose next one is not a target.
+        """
+
     def without_filler(self) -> Batch:
         """Return the batch without its filler rows."""
 
@@ -117,9 +126,20 @@ class Layout(Protocol):
     """How the rows of a shard are laid out in its arrays."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    arrays: ClassVar[tuple[str, ...]]  # of a batch, in file order, `data` last
 
-    def __init__(self, pad_id: int = 0, padding_side: str = "right") -> None: ...
+    def __init__(self, geometry: Geometry) -> None: ...
+
+    @property
+    def geometry(self) -> Geometry:
+        """The numbers on which the places of tokens depend."""
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order, `data` last."""
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether `data` may hold other cells than tokens."""
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> Batch:
         """Make a batch from its flat arrays.
@@ -204,14 +224,19 @@ def check_ids(batch: Batch, *, max_id: int) -> None:
     if not is_in_range(batch.data, max_id):
         cell = int(((batch.data < 0) | (batch.data > max_id)).argmax())
         raise ValueError(f"id {batch.data[cell]} at cell {cell}, expected ids from 0 to {max_id}")
+    _, next_ids = batch.find_cuts()
+    if not is_in_range(next_ids, max_id):
+        largest = int(next_ids.max())
+        raise ValueError(f"next_ids holds {largest}, expected ids from 0 to {max_id}")
 
 
-def find_layout(name: str, *, pad_id: int = 0, padding_side: str = "right") -> Layout:
-    """Return the layout with one of the names in `layout_rules.LAYOUTS`.
-
-    Args:
-        pad_id, padding_side: used by layouts with padded rows.
-    """
-    module = importlib.import_module(f"seqpack_cli.shards.{name}")
-    layout: Layout = module.LAYOUT(pad_id, padding_side)
+def find_layout(name: str, geometry: Geometry) -> Layout:
+    """Return the layout with one of the names in `layout_rules.LAYOUTS`."""
+    module = importlib.import_module(f"seqpack_cli.shards.{name}_layout")
+    layout: Layout = module.LAYOUT(geometry)
     return layout
+
+
+def fill_with(layout: Layout, fill: int) -> Layout:
+    """Return the layout with another value in its padding."""
+    return type(layout)(replace(layout.geometry, pad_id=fill))

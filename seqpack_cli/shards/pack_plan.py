@@ -18,6 +18,7 @@ from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES, SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
@@ -125,7 +126,7 @@ def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
     pad_id = options.pad_id
     if pad_id is None:
         pad_id = store.manifest.get("pad_id")
-    if pad_id is None and options.fills_rectangle and not has_tokenizer(store.manifest):
+    if pad_id is None and options.pads_rows and not has_tokenizer(store.manifest):
         raise OptionError(
             f"{store.shown_path}: no pad_id and no tokenizer, expected an id to fill padding",
             hint=f"pass --pad-id ID, from 0 to {store.max_id}",
@@ -139,7 +140,7 @@ def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
 def describe_substitute_pad_id(store: AnyStore, options: PackOptions) -> str | None:
     """Return a note if padding is filled with an ordinary token for want of a pad token."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
-    if has_choice or not options.fills_rectangle:
+    if has_choice or not options.pads_rows:
         return None
     pad_id = choose_pad_id(store, options)
     (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
@@ -175,7 +176,7 @@ def count_bytes(table: BatchTable, options: PackOptions, entries: EntryBytes) ->
         "step_offsets": table.longest,
     }
     num_bytes = entries.per_row * table.num_rows
-    for name in tensor_names(options.layout, filler=options.last_batch == "pad"):
+    for name in tensor_names(options.layout, find_geometry(options)):
         size = entries.per_cell if name == "data" else BYTES_PER_NUMBER
         num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
@@ -212,8 +213,8 @@ def count_room(options: PackOptions, entries: EntryBytes) -> int:
     The others are for the header, each of whose numbers may have as many digits as shard_bytes, and
     for the last entry of each array of offsets.
     """
-    filler, columns = options.last_batch == "pad", entries.columns.values()
-    dtypes = tensor_dtypes(options.layout, entries.dtype, filler=filler, columns=columns)
+    columns = entries.columns.values()
+    dtypes = tensor_dtypes(options.layout, find_geometry(options), entries.dtype, columns=columns)
     stores = [{"blake3": "0" * 64}] * entries.num_stores
     metadata = describe_shard({"layout": options.layout, "stores": stores})
     shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)

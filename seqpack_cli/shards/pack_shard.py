@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -16,11 +16,11 @@ from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.shards.layouts import Layout, Tensors, find_layout, iter_pieces
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
 from seqpack_cli.shards.shard_manifest import (
     SHARD_FIELDS,
     describe_shard,
-    has_filler,
     shard_name,
 )
 from seqpack_cli.shards.shard_tensors import make_tensors
@@ -62,10 +62,8 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest, source = setup.manifest, open_source(setup.opened)
     store, rows = source.store, find_rows(task.rows, source)
-    tensors = make_tensors(manifest["layout"], rows, filler=has_filler(manifest))
-    layout = find_layout(
-        manifest["layout"], pad_id=manifest["pad_id"], padding_side=manifest["padding_side"]
-    )
+    layout = find_layout(manifest["layout"], Geometry.of_manifest(manifest))
+    tensors = make_tensors(layout, rows)
     data = layout.iter_data(tensors, StoreRows(store, rows))
     counts = count_rows(task)
     num_cells = int(tensors["data_offsets"][-1])
@@ -96,7 +94,7 @@ def _lay_out_column(
     store: AnyStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
 ) -> Iterator[np.ndarray]:
     """Yield the cells of a column with a value per token, laid out as `data` is."""
-    filled = replace(layout, pad_id=column.fill)
+    filled = fill_with(layout, column.fill)
     return filled.iter_data(tensors, StoreRows(store, rows, column=column))
 
 

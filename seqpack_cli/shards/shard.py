@@ -18,10 +18,11 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.tensor_file import map_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns, are_cells_sound, check_columns
-from seqpack_cli.shards.shard_manifest import describe_shard, has_filler
+from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import tensor_dtypes
 
 BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first batch
@@ -55,11 +56,7 @@ class Shard:
         with at(path).open_copy(entry) as file:
             tensors, metadata = map_tensor_file(file, path, num_bytes=entry["bytes"])
         self.arrays = ShardArrays(
-            self.layout,
-            tensors,
-            pad_id=self.pad_id,
-            padding_side=self.padding_side,
-            columns=columns,
+            self.layout, tensors, Geometry.of_manifest(manifest), columns=columns
         )
         self._has_token_columns = any(column.is_per_token for column in columns.values())
         self._is_unsound: dict[int, np.ndarray] = {}  # for each block that `take` has checked
@@ -168,8 +165,8 @@ class Shard:
     def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
         expected = tensor_dtypes(
             self.layout,
+            self.arrays.layout.geometry,
             manifest["dtype"],
-            filler=has_filler(manifest),
             columns=self.columns.values(),
         )
         if sorted(self.tensors) != sorted(expected):

@@ -14,6 +14,7 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
 from seqpack_cli.shards.shard_columns import (
     NO_COLUMN,
@@ -36,17 +37,16 @@ class ShardArrays:
         self,
         layout: str,
         tensors: Tensors,
+        geometry: Geometry,
         *,
-        pad_id: int = 0,
-        padding_side: str = "right",
         columns: Columns = NO_COLUMN,
     ) -> None:
         self.columns = columns
         self._values: AllValues | None = None  # found at the first batch
         self.rules = LAYOUTS[layout]
-        self.layout = find_layout(layout, pad_id=pad_id, padding_side=padding_side)
+        self.layout = find_layout(layout, geometry)
         self.tensors = tensors
-        names = [name for name in (*self.layout.arrays, "num_filler_rows") if name in tensors]
+        names = self.layout.arrays
         self._groups = [
             (offsets, [name for name in names if OFFSETS_OF.get(name) == offsets])
             for offsets in dict.fromkeys(map(OFFSETS_OF.get, names))
@@ -155,10 +155,8 @@ class ShardArrays:
             if name is None:
                 for array, number in num_entries.items():
                     if number != num_offsets - 1:
-                        raise ValueError(
-                            f"{array} has {number} entries, expected one for each of "
-                            f"{num_offsets - 1} batches"
-                        )
+                        expected = f"expected one for each of {num_offsets - 1} batches"
+                        raise ValueError(f"{array} has {number} entries, {expected}")
                 continue
             offsets = self.tensors[name]
             if num_offsets < 2 or len(offsets) != num_offsets:
@@ -203,7 +201,7 @@ class ShardArrays:
         if not self.rules.shares_rows:
             rises = (lengths[1:] > lengths[:-1]) & (batch_of[1:] == batch_of[:-1])
             wrong[batch_of[1:][rises]] = True
-        if not self.rules.fills_rectangle:
+        if not self.layout.has_padding:
             sizes = np.diff(self.tensors["data_offsets"])
             # each length cut to at most size + 1, so that their sum cannot wrap around
             limited = np.minimum(lengths, sizes[batch_of] + 1)
@@ -221,6 +219,8 @@ class ShardArrays:
             starts = self.tensors["data_offsets"][:-1]
             wrong |= np.minimum.reduceat(data, starts) < 0
             wrong |= np.maximum.reduceat(data, starts).astype(np.int64) > max_id
+        if "next_ids" in self.tensors:
+            wrong[self.batch_of_rows[self.tensors["next_ids"] > max_id]] = True
         return find_wrong_cells(self.columns, self.tensors, wrong, self.layout)
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:
@@ -242,7 +242,7 @@ class ShardArrays:
         )
         if not self.rules.shares_rows:
             return table
-        later, second = starts != 0, starts == max_piece
+        later, second = starts != 0, (starts > 0) & (starts <= (max_piece or 0))
         return replace(
             table,
             num_later_pieces=np.add.reduceat(later, offsets[:-1], dtype=np.int64),

@@ -7,13 +7,12 @@ as `data` is. Values are checked as ids are: none of a manipulated file reaches 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from seqpack_cli.errors import quote
-from seqpack_cli.shards.layouts import Batch, Layout, Tensors
+from seqpack_cli.shards.layouts import Batch, Layout, Tensors, fill_with
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues, check_offsets
@@ -102,7 +101,7 @@ def find_wrong_cells(
         if column.is_per_token:
             values = tensors[column.tensor_name]
             found |= np.logical_or.reduceat(column.find_wrong(values), starts)
-            filled = replace(layout, pad_id=column.fill)
+            filled = fill_with(layout, column.fill)
             found |= filled.find_wrong({**tensors, "data": values}, wrong, padding=True)
     return found
 

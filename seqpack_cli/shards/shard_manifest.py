@@ -20,7 +20,7 @@ from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.open_store import AnyStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
@@ -196,11 +196,6 @@ def _check_ledger(ledger: dict[str, Any], source: Place) -> None:
 def shard_name(number: int) -> str:
     """Return the name of a shard file."""
     return f"shard-{number:05d}.safetensors"
-
-
-def has_filler(manifest: dict[str, Any]) -> bool:
-    """Return whether batches are filled up with empty rows."""
-    return bool(manifest["options"]["last_batch"] == "pad")
 
 
 def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from seqpack_cli.batching.row_ranges import LengthsChangedError, PlannedRows
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.shard_rows import INTO_NEXT, ShardRows
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 
@@ -50,9 +53,33 @@ def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
         FolderError: the store has changed since.
     """
     try:
-        return planned.find(source)
+        rows = planned.find(source)
     except LengthsChangedError as error:
         raise changed_error(source.store.shown_path) from error
+    if rows.continues is None:
+        return rows
+    return replace(rows, next_ids=_read_next_ids(source.store, rows))
+
+
+def _read_next_ids(store: AnyStore, rows: ShardRows) -> np.ndarray:
+    """Return the target that follows each piece in the next batch, -1 where there is none."""
+    assert rows.continues is not None  # noqa: S101 - asked for only then
+    assert rows.piece_starts is not None  # noqa: S101
+    goes_on = np.flatnonzero(rows.continues & INTO_NEXT)
+    ones = np.ones(len(goes_on), np.int64)
+    after = rows.piece_starts[goes_on] + rows.lengths[goes_on]
+    following = Slices(rows.indices[goes_on], ones, after)
+    ids = np.zeros(len(goes_on), store.dtype)
+    places = np.arange(len(goes_on))
+    copy_rows(store, following, ids, places)
+    check_store_ids(ids, store)
+    next_ids = np.full(len(rows.indices), -1, np.int64)
+    next_ids[goes_on] = ids
+    if TARGETS in store.columns:
+        targets = np.zeros(len(goes_on), store.columns[TARGETS].dtype)
+        copy_rows(store, following, targets, places, column=TARGETS)
+        next_ids[goes_on[targets == 0]] = -1
+    return next_ids
 
 
 def changed_error(path: str) -> FolderError:

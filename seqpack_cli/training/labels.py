@@ -26,7 +26,7 @@ def make_next_labels(batch: Batch) -> np.ndarray:
 
     The label at each token is the next token, so that a model's outputs and labels are aligned.
     It is IGNORED where the next token is not a target, at the last token of a sequence, or of a
-    piece of one, and in padding.
+    piece of one that does not go on in the next batch, and in padding.
 
     Returns:
         int64, in the shape of the batch's ids: [S], or [B, width] for padded.
@@ -38,7 +38,11 @@ def make_next_labels(batch: Batch) -> np.ndarray:
     targets = _find_targets(batch)
     if targets is not None:
         ids = np.where(targets, ids, np.int64(IGNORED))
-    return batch.follow(ids, IGNORED)
+    labels = batch.follow(ids, IGNORED)
+    cells, next_ids = batch.find_cuts()
+    if len(cells):
+        labels.reshape(-1)[cells] = next_ids
+    return labels
 
 
 def make_same_labels(batch: Batch) -> np.ndarray:

@@ -55,7 +55,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
     Raises:
         FolderError: the token store is damaged.
     """
-    roundtrip, max_tokens = run.roundtrip(store), run.shards.options.max_tokens
+    roundtrip, length = run.roundtrip(store), run.shards.options.piece_length
     has_targets = TARGETS in run.shards.columns
     num_passes = 1 + sum(column.is_per_token for column in run.shards.columns.values())
     run.progress.on_total(int(batches.num_tokens.sum()) * num_passes)
@@ -79,7 +79,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
-                for row, what in check_batch(batch, store, run.device, max_tokens=max_tokens):
+                for row, what in check_batch(batch, store, run.device, piece_length=length):
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
         labelled = batches if has_targets else batches.take(np.isin(batches.index, chosen))

@@ -92,7 +92,7 @@ class Verification:
     def roundtrip(self, store: AnyStore) -> Roundtrip:
         """Return where the shards are sent, and what they are compared with."""
         return Roundtrip(
-            store, self.device, self.shards.options.max_tokens, self.options.max_batch_tokens
+            store, self.device, self.shards.options.piece_length, self.options.max_batch_tokens
         )
 
     def build_model(self, *, remembers: bool = False, dtype: torch.dtype | None = None) -> Model:

@@ -1,8 +1,8 @@
 """A batch as torch's functions take it: longest row first, none empty, padded on the right.
 
 This is the only table of layouts in `verify`: a `packed` batch keeps its `batch_sizes`, a `padded`
-one its rectangle, with left padding moved to the right; the sequences of a `varlen` row are sorted
-and packed.
+one its rectangle, with left padding moved to the right; sequences that share rows are sorted and
+packed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 
 
@@ -77,7 +78,7 @@ def _take_padded(batch: PaddedBatch) -> TorchRows:
     return TorchRows(batch.ids, batch.lengths, np.arange(len(batch.lengths)))
 
 
-def _take_varlen(batch: VarlenBatch) -> TorchRows:
+def _take_shared(batch: Batch) -> TorchRows:
     order = np.argsort(-batch.lengths, kind="stable")
     rows = batch.rows()
     return replace(_take_packed(pack_sequence([rows[row] for row in order])), order=order)
@@ -86,5 +87,6 @@ def _take_varlen(batch: VarlenBatch) -> TorchRows:
 _TAKE: dict[type[Any], Callable[[Any], TorchRows]] = {
     PackedBatch: _take_packed,
     PaddedBatch: _take_padded,
-    VarlenBatch: _take_varlen,
+    VarlenBatch: _take_shared,
+    StreamsBatch: _take_shared,
 }

@@ -32,12 +32,12 @@ from seqpack_cli.verification.torch_rows import to_torch_rows
 
 
 def check_batch(
-    batch: Batch, store: AnyStore, device: torch.device, *, max_tokens: int | None = None
+    batch: Batch, store: AnyStore, device: torch.device, *, piece_length: int | None = None
 ) -> Iterator[tuple[int | None, str]]:
     """Yield (row or None, what differs) for a batch that passed the level `structure`.
 
     Args:
-        max_tokens: the longest piece of a split sequence in varlen.
+        piece_length: of all pieces but the last where rows are shared; None: they may have any.
     """
     batch = batch.without_filler()
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
@@ -47,7 +47,7 @@ def check_batch(
         what = f"original index {index} is out of range"
         yield int(beyond[0]), f"{what}: the token store has {len(store)} sequences"
         return
-    rows = _read_rows(batch, store, max_tokens)
+    rows = _read_rows(batch, store, piece_length)
     found = _compare_rows(batch.rows(), rows)
     if found is not None:
         yield found
@@ -64,14 +64,15 @@ def check_batch(
         yield None, "the packed data differs from the token store's sequences, packed"
 
 
-def _read_rows(batch: Batch, store: AnyStore, max_tokens: int | None) -> list[np.ndarray]:
+def _read_rows(batch: Batch, store: AnyStore, piece_length: int | None) -> list[np.ndarray]:
     """Return the store's ids of each row; of a piece, those up to the start of the next one."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
-    if batch.piece_starts is None or max_tokens is None:
+    if batch.piece_starts is None:
         return rows
-    starts = batch.piece_starts.tolist()
-    return [row[start : start + max_tokens] for row, start in zip(rows, starts, strict=True)]
+    lengths = batch.lengths if piece_length is None else np.full_like(batch.lengths, piece_length)
+    pieces = zip(rows, batch.piece_starts.tolist(), lengths.tolist(), strict=True)
+    return [row[start : start + length] for row, start, length in pieces]
 
 
 def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.open_store import AnyStore
@@ -94,21 +95,20 @@ def read_block(
     store: AnyStore,
     span: BlockSpan,
     *,
-    max_tokens: int | None,
+    piece_length: int | None,
     column: str | None = None,
 ) -> Block:
     """Read a block's data, and the token store's rows in the same shapes.
 
     Args:
-        max_tokens: the longest piece of a split sequence in varlen.
+        piece_length: of all pieces but the last where rows are shared; None: they may have any.
         column: compare this column per token, which the shard's `data` holds, not ids.
     """
     stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
-    data = (
-        _cut_steps(arrays.view(0), span.window, shard.padding_side)
-        if span.window
-        else arrays.tensors["data"]
-    )
+    if span.window:
+        data = _cut_steps(arrays.view(0), span.window, shard.padding_side)
+    else:
+        data = _take_cells(arrays)
     has_free_bits = data.dtype == np.uint16 and shard.max_id < np.iinfo(np.uint16).max
     has_free_bits |= data.itemsize == 1
     dtype, bits = (np.uint16, np.int16) if has_free_bits else (np.int32, np.int32)
@@ -117,8 +117,11 @@ def read_block(
     is_row = arrays.tensors["lengths"] > 0  # without filler
     indices, lengths = (arrays.tensors[name][is_row] for name in ("original_indices", "lengths"))
     starts = arrays.piece_starts[is_row]
-    max_piece = max_tokens if arrays.rules.shares_rows else None
-    if not _are_of_store(store, indices, lengths, starts, max_piece):
+    if arrays.rules.shares_rows:
+        most = lengths if piece_length is None else np.full_like(lengths, piece_length)
+    else:
+        most = np.full_like(lengths, MAX_LENGTH)
+    if not _are_of_store(store, indices, lengths, starts, most):
         return Block(span, stacks, data, np.empty(0, bits), num_tokens, is_of_store=False)
     is_left = shard.padding_side == "left"
     if span.window is not None:
@@ -134,6 +137,15 @@ def read_block(
     return Block(span, stacks, data, expected.view(bits), num_tokens, is_of_store=True)
 
 
+def _take_cells(arrays: ShardArrays) -> np.ndarray:
+    """Return the cells of batches; without padding where rows are shared."""
+    data = arrays.tensors["data"]
+    if not (arrays.rules.shares_rows and arrays.layout.has_padding):
+        return data
+    cells: np.ndarray = data[arrays.find_cells(np.arange(len(arrays.tensors["lengths"])))]
+    return cells
+
+
 def _find_widths(stacks: list[Stack]) -> np.ndarray:
     """Return the number of expected cells of each row."""
     num_rows = [stack.num_batches * len(stack.lengths) for stack in stacks]
@@ -145,14 +157,12 @@ def _are_of_store(
     indices: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,
-    max_piece: int | None,
+    most: np.ndarray,
 ) -> bool:
+    """Return whether rows are sequences of the store, or pieces of at most some lengths."""
     if not 0 <= int(indices.min()) <= int(indices.max()) < len(store):
         return False
-    left = store.lengths[indices] - starts
-    if max_piece is not None:
-        max_piece = max(0, min(max_piece, MAX_LENGTH))  # a manifest's may exceed int64
-        left = np.minimum(left, max_piece)
+    left = np.minimum(store.lengths[indices] - starts, most)
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 

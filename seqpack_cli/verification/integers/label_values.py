@@ -73,6 +73,9 @@ def _check_span(
     same[offsets[:-1]] = IGNORED  # nothing stands before it
     following = np.append(same[1:], IGNORED)
     following[offsets[1:] - 1] = IGNORED
+    if "next_ids" in arrays.tensors:  # compared with the store at level `structure`
+        goes_on = np.flatnonzero(arrays.tensors["next_ids"][rows] >= 0)
+        following[offsets[1:][goes_on] - 1] = arrays.tensors["next_ids"][rows][goes_on]
     findings = []
     for labels, expected in ((NEXT, following), (SAME, same)):
         some = [make(arrays.view(batch), labels).reshape(-1) for batch in range(last - first)]

@@ -103,8 +103,7 @@ def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> I
     rows = planned_shards.find_rows(number)
     if rows is None:
         return
-    filler = "num_filler_rows" in shard.tensors
-    planned = make_tensors(shard.layout, rows, filler=filler)
+    planned = make_tensors(shard.arrays.layout, rows)
     found = {name: shard.tensors[name] for name in planned}
     if all(np.array_equal(found[name], planned[name]) for name in planned):
         return

@@ -25,7 +25,10 @@ def check_promises(
         batches: sound ones.
         keys: the bucket keys.
     """
-    yield from _check_most(batches, "num_cells", options.max_tokens, "{} cells")
+    most = options.max_tokens
+    if options.shares_rows and most is not None:
+        most *= options.batch_size or 1
+    yield from _check_most(batches, "num_cells", most, "{} cells")
     if options.shares_rows:  # rows may be pieces of sequences, so the checks below do not hold
         return
     for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):

@@ -38,7 +38,7 @@ class Roundtrip:
 
     store: AnyStore
     device: torch.device
-    max_tokens: int | None  # the longest piece of a split sequence in varlen
+    piece_length: int | None  # of all pieces but the last; None: they may have any
     max_batch_tokens: int  # as for the models; rectangles that take more memory are cut
 
 
@@ -73,13 +73,13 @@ def _check_cells(
     on_advance: Callable[[int], None],
 ) -> Iterator[Finding]:
     """Yield what differs in the `data` of a shard: the ids, or a column in their place."""
-    store, device, max_tokens = roundtrip.store, roundtrip.device, roundtrip.max_tokens
+    store, device, length = roundtrip.store, roundtrip.device, roundtrip.piece_length
     sender, name = Sender(device), shard.path.name
     column_name = None if column is None else column.name
 
     def read(span: BlockSpan) -> tuple[Block, Sent, Sent]:
         with naming_batch(name, shard.first_batch + span.first):
-            block = read_block(shard, store, span, max_tokens=max_tokens, column=column_name)
+            block = read_block(shard, store, span, piece_length=length, column=column_name)
             return block, sender.send(block.data), sender.send(block.expected)
 
     max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * roundtrip.max_batch_tokens)
@@ -127,7 +127,7 @@ def _find_differences(
     store = roundtrip.store
     if column is None:
         yield from check_batch(
-            shard[batch], store, roundtrip.device, max_tokens=roundtrip.max_tokens
+            shard[batch], store, roundtrip.device, piece_length=roundtrip.piece_length
         )
     elif (found := find_wrong_token(shard, batch, store, column)) is not None:
         yield found

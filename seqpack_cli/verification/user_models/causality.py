@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from seqpack_cli.verification.user_models.located_batch import draw_other_ids
+from seqpack_cli.verification.user_models.located_batch import LocatedBatch, draw_other_ids
 from seqpack_cli.verification.user_models.outputs import SEQUENCE
 from seqpack_cli.verification.user_models.separation import ONE_ID, run_changed
 from seqpack_cli.verification.user_models.trial import Trial
 
+NO_LOSS = "the model returns no loss (causal covers its outputs)"
 NUM_RANDOM = 2  # runs with a random token of each sequence changed; one more with the last
 
 
@@ -39,6 +42,49 @@ def check_causal(trial: Trial) -> None:
             _add(trial, fault.number, changed[fault.number])
             break
     trial.cover("causal", len(numbers))
+
+
+def check_loss(trial: Trial) -> None:
+    """Change the tokens behind the last target of each sequence, and compare the loss."""
+    found = trial.case.found
+    labels = find_labels(found)
+    if trial.base.loss is None:
+        trial.skip("loss", NO_LOSS)
+        return
+    if labels is None:
+        trial.skip("loss", "batches have no labels in the shape of the ids")
+        return
+    flat = labels.flatten()
+    behind = [_find_cells_behind(flat, found.cells[number]) for number in found.numbers]
+    cells = torch.cat(behind)
+    if not len(cells) or draw_other_ids(found, cells, trial.generator) is None:
+        trial.skip("loss", "no token behind the last target")
+        return
+    after = run_changed(trial, cells)
+    trial.cover("loss", len(found.numbers))
+    error = trial.judge_loss("loss", after)
+    if error is not None:
+        what = f"the loss changes when tokens behind the last target are changed ({error})"
+        trial.add("loss", None, what)
+
+
+def find_labels(found: LocatedBatch) -> torch.Tensor | None:
+    """Return the labels of a batch, if they are in the shape of its ids."""
+    batch = found.batch
+    labels = batch.get("labels") if isinstance(batch, Mapping) else getattr(batch, "labels", None)
+    if not isinstance(labels, torch.Tensor) or labels.numel() != found.ids.numel():
+        return None
+    return labels
+
+
+def _find_cells_behind(labels: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
+    """Return the cells of a sequence behind its last target.
+
+    That is the token after the last one with a label, as labels name the next token. Where a model
+    shifts labels itself, it is one token earlier, which leaves out one.
+    """
+    labelled = (labels[cells] >= 0).nonzero().flatten()
+    return cells[int(labelled[-1]) + 2 :] if len(labelled) else cells
 
 
 def _choose_place(trial: Trial, number: int, *, is_last: bool) -> int:

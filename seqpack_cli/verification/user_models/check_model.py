@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqpack_cli.errors import ModelError
+from seqpack_cli.errors import MAX_SEED, ModelError
 from seqpack_cli.verification.report import Finding
 from seqpack_cli.verification.user_models.case import Case
-from seqpack_cli.verification.user_models.causality import check_causal
+from seqpack_cli.verification.user_models.causality import check_causal, check_loss
 from seqpack_cli.verification.user_models.model_report import (
     CHECKS,
     LEVEL,
@@ -22,9 +22,8 @@ from seqpack_cli.verification.user_models.model_report import (
 from seqpack_cli.verification.user_models.randomness import without_dropout
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
 from seqpack_cli.verification.user_models.runner import (
-    TIMES_NOISE,
-    Outputs,
     Runner,
+    find_scale,
     in_float64,
     largest_error,
 )
@@ -42,7 +41,7 @@ LIMITS = {
 JUDGED = (torch.float64, torch.float32)
 CHANGES = (check_isolation, check_padding)
 REBUILDS = (check_alone, check_order)
-CAUSAL = (check_causal,)
+CAUSAL = (check_causal, check_loss)
 
 
 @dataclass
@@ -85,17 +84,17 @@ def check_batch(run: ModelRun, case: Case) -> None:
     report.num_batches += 1
     report.num_sequences += len(case.found.numbers)
     report.num_tokens += sum(map(len, case.found.cells))
-    own = run.runners[-1]
-    base = own.run(case.found, case.place)
-    seen: set[str] = set()
-    if not _are_steady(run, own, case, base):
+    if not _are_steady(run, run.runners, case):
         return
+    seen: set[str] = set()
     for runner in run.runners:
         outputs = runner.run(case.found, case.place)
-        generator = torch.Generator().manual_seed((run.seed + case.index) % (1 << 63))
+        generator = torch.Generator().manual_seed((run.seed + case.index) % (MAX_SEED + 1))
         is_first = runner is run.runners[0]
-        trial = Trial(case, runner, report, generator, outputs, seen, counts=is_first)
-        _check_in(trial, causal=run.causal)
+        _check_in(
+            Trial(case, runner, report, generator, outputs, seen, counts=is_first),
+            causal=run.causal,
+        )
 
 
 def _check_in(trial: Trial, *, causal: bool) -> None:
@@ -147,42 +146,36 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     return runners
 
 
-def _are_steady(run: ModelRun, own: Runner, case: Case, base: Outputs) -> bool:
+def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
     """Return whether two runs of a batch give the same; if not, the model is put in eval mode."""
-    error, limit = _compare_runs(own, case, base)
-    if error <= limit:
+    if (found := _compare_runs(runners, case)) is None:
         return True
-    where = f"two runs of {case.place} differ by {error:.2g}"
     if getattr(run.model, "training", False) and isinstance(run.model, nn.Module):
-        for runner in run.runners or []:
+        for runner in runners:
             runner.model.eval()
         run.report.mode = "eval"
-        run.report.note(f"{where} in train mode: its outputs are random, checked in eval mode")
-        error, limit = _compare_runs(own, case, own.run(case.found, case.place))
-        if error <= limit:
+        run.report.note(
+            f"outputs are random in train mode, two runs of {case.place} {found}: checked in eval "
+            "mode"
+        )
+        if (found := _compare_runs(runners, case)) is None:
             return True
-        where = f"two runs of {case.place} differ by {error:.2g}"
     what = (
-        f"outputs are random, two runs differ by {error:.2g}: nothing else can be checked; pass a "
-        "function that makes a model without noise, or without a state that it keeps"
+        f"outputs are random, two runs {found}, so nothing else can be checked: make the model "
+        "without noise, and without a state that it keeps from one batch to the next"
     )
-    if own.is_gate or len(run.runners or []) > 1:
-        run.report.findings.append(Finding(LEVEL, case.source, what, case.index))
-    else:
-        run.report.note(where)
+    run.report.findings.append(Finding(LEVEL, case.source, what, case.index))
     return False
 
 
-def _compare_runs(own: Runner, case: Case, base: Outputs) -> tuple[float, float]:
-    """Return the difference of a second run, relative to the largest output, and its limit."""
-    again = own.run(case.found, case.place)
-    pairs = list(zip(base.sequences, again.sequences, strict=True))
-    largest = [float(each.abs().max()) for each in base.sequences if each.numel()]
-    scale = max([*largest, torch.finfo(torch.float32).tiny])
-    error, limit = max(largest_error(*pair) for pair in pairs) / scale, own.limit
-    if error > limit:
-        limit = max(limit, TIMES_NOISE * own.measure_noise(case.found, case.place) / scale)
-    return error, limit
+def _compare_runs(runners: list[Runner], case: Case) -> str | None:
+    """Return by how much two runs of a batch differ; None if that is below the limit."""
+    for runner in runners:
+        first, second = (runner.run(case.found, case.place).sequences for _ in range(2))
+        error = max(map(largest_error, first, second)) / find_scale(first)
+        if not error <= runner.limit:
+            return f"differ by {error:.2g} (limit {runner.limit:.2g})"
+    return None
 
 
 def _note_batch_norm(run: ModelRun) -> None:

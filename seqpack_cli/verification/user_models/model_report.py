@@ -44,8 +44,9 @@ class CheckReport:
 class ModelReport:
     """The result of checking a user's model on sampled batches."""
 
-    model: str  # its class
+    model: str  # its class, or MODULE:FUNCTION
     dtype: str
+    call: str | None = None  # MODULE:FUNCTION
     judged: list[str] = field(default_factory=list)  # dtypes whose errors are findings
     mode: str = "train"  # or "eval"
     outputs: str | None = None  # "token" or "sequence": what there is an output for

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from seqpack_cli.verification.user_models.float64 import (
     needs_widening,
 )
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
     choose_kind,
     find_loss,
@@ -35,6 +37,12 @@ from seqpack_cli.verification.user_models.outputs import (
 NUM_PERTURBED = 6  # runs with slightly changed weights
 UNITS = 16  # in the last place, by which weights are changed
 TIMES_NOISE = 10
+# Frames of a traceback that are not the user's.
+HIDDEN = (
+    str(Path(__file__).parents[2]),
+    str(Path("torch", "nn", "modules", "module.py")),
+    "<frozen importlib",
+)
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
 
 
@@ -128,6 +136,12 @@ def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(errors_between(first, second).max()) if len(first) else 0.0
 
 
+def find_scale(outputs: list[torch.Tensor]) -> float:
+    """Return the largest output of a batch, which errors are relative to."""
+    largest = [float(each.abs().max()) for each in outputs if each.numel()]
+    return max([*largest, torch.finfo(torch.float32).tiny])
+
+
 @contextmanager
 def perturbed(model: Any, seed: int) -> Iterator[None]:
     """Change all weights at random by a few units in the last place, and restore them."""
@@ -159,8 +173,15 @@ def naming_model(place: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        frames = traceback.extract_tb(error.__traceback__)[2:]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not any(hidden in frame.filename for hidden in HIDDEN)
+        ]
         lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+        wrong_arguments = isinstance(error, TypeError) and not frames
         raise ModelError(
-            f"{place}: the model raised {type(error).__name__}", traceback="".join(lines)
+            f"{place}: the model raised {type(error).__name__}",
+            hint=CALL_HINT if wrong_arguments else None,
+            traceback="".join(lines),
         ) from error

@@ -37,7 +37,7 @@ def check_isolation(trial: Trial) -> None:
         if fault is not None and trial.wants("isolation"):
             _add_leak(trial, fault, group)
             break
-    if not moved:
+    if not moved and trial.wants("isolation"):
         trial.add("ignored", None, "outputs do not change when ids are changed")
     if len(numbers) == 1:
         trial.skip("isolation", ONE_SEQUENCE)
@@ -64,6 +64,9 @@ def check_padding(trial: Trial) -> None:
             f"{spell_tokens(trial, fault)} ({fault.size})"
         )
         trial.add("padding", fault.number, what)
+    error = trial.judge_loss("padding", after)
+    if error is not None:
+        trial.add("padding", None, f"the loss changes when padding cells are changed ({error})")
 
 
 def run_changed(trial: Trial, cells: torch.Tensor) -> Outputs:

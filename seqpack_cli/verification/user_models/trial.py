@@ -15,6 +15,7 @@ from seqpack_cli.verification.user_models.runner import (
     Outputs,
     Runner,
     errors_between,
+    find_scale,
 )
 
 CHAOTIC = 0.1  # a limit from here on, as a share of the largest output, judges nothing
@@ -52,8 +53,7 @@ class Trial:
     scale: float = field(init=False)
 
     def __post_init__(self) -> None:
-        largest = [float(each.abs().max()) for each in self.base.sequences if each.numel()]
-        self.scale = max([*largest, torch.finfo(torch.float32).tiny])
+        self.scale = find_scale(self.base.sequences)
 
     @property
     def dtype(self) -> str:
@@ -86,6 +86,16 @@ class Trial:
             return None
         tokens = (errors[number] > limit * self.scale).nonzero().flatten().tolist()
         return Fault(number, tokens, error, limit)
+
+    def judge_loss(self, check: str, after: Outputs) -> str | None:
+        """Compare the losses of two runs; return the error and its limit if it is a fault."""
+        if self.base.loss is None or after.loss is None:
+            return None
+        size = max(abs(self.base.loss), torch.finfo(torch.float32).tiny)
+        error = abs(after.loss - self.base.loss) / size
+        limit = self.find_limit(error)
+        self.report.checks[check].note_error(self.dtype, error, limit)
+        return f"error {error:.2g}, limit {limit:.2g}" if not error <= limit else None
 
     def find_limit(self, error: float) -> float:
         """Return the limit of a relative error; a large one is compared with rounding errors."""

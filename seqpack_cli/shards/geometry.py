@@ -1,0 +1,51 @@
+"""The numbers of a plan on which the places of tokens in a shard depend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqpack_cli.batching.layout_rules import LAYOUTS
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a layout needs to know to lay out batches."""
+
+    pad_id: int = 0
+    padding_side: str = "right"
+    has_filler_rows: bool = False  # batches may end with rows that hold no sequence
+    num_rows: int | None = None  # of a batch whose rows are shared and padded to row_length
+    row_length: int = 0  # where num_rows is a number
+    multiple: int = 1  # lengths of sequences that share a row are rounded up to it
+
+    @classmethod
+    def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
+        """Return the geometry of the shards of a manifest."""
+        return cls.of_options(
+            manifest["layout"],
+            manifest["options"],
+            pad_id=manifest["pad_id"],
+            padding_side=manifest["padding_side"],
+        )
+
+    @classmethod
+    def of_options(
+        cls,
+        layout: str,
+        options: Mapping[str, Any],
+        *,
+        pad_id: int = 0,
+        padding_side: str = "right",
+    ) -> Geometry:
+        """Return the geometry that the recorded options of `pack` give."""
+        if not LAYOUTS[layout].shares_rows:
+            return cls(pad_id, padding_side, has_filler_rows=options["last_batch"] == "pad")
+        num_rows, row_length = options["batch_size"], options["max_tokens"]
+        return cls(
+            pad_id,
+            num_rows=num_rows,
+            row_length=0 if num_rows is None else row_length,
+            multiple=options["align_sequences"],
+        )
