@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from model_zoo import ZooModel
+from model_zoo import LEFT, ZooModel
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.nn.utils.parametrizations import weight_norm
@@ -234,7 +234,7 @@ CORRECT_MODELS = [
     correct(ForwardOverPadding, "padded", causal=True),
     correct(TorchEncoder, "padded"),
     correct(MaskedConvolutions, "padded"),
-    correct(BrokenPadding, "padded", causal=True, padding_side="left"),
+    correct(BrokenPadding, "padded", causal=True, options=LEFT),
     correct(HiddenCounts, "varlen", causal=True),
     correct(OneByOne, "varlen", causal=True),
     correct(DroppedScores, "varlen"),

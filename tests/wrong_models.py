@@ -13,7 +13,7 @@ import wrong_masks as masks
 import wrong_packed as packed
 import wrong_padded as padded
 import wrong_varlen as varlen
-from model_zoo import ZooModel
+from model_zoo import LEFT, ROWS, ZooModel
 from torch import nn
 
 SEED = 3
@@ -58,7 +58,7 @@ WRONG_MODELS = [
     wrong(padded.ScaleOfTheBatch, "padded", "alone"),
     wrong(padded.TinyLeak, "padded", "alone isolation order"),
     wrong(padded.KeptState, "padded", "alone isolation order padding repeat"),
-    wrong(padded.LeftPaddingFirst, "padded", "alone padding", padding_side="left", pooled=True),
+    wrong(padded.LeftPaddingFirst, "padded", "alone padding", options=LEFT, pooled=True),
     wrong(padded.WholeSequence, "padded", "causal", causal=True),
     wrong(padded.BatchSize, "padded", "alone", causal=True),
     wrong(padded.Noise, "padded", "alone isolation order padding causal repeat", causal=True),
@@ -78,6 +78,22 @@ WRONG_MODELS = [
     wrong(varlen.NormOverTheRow, "varlen", "alone isolation"),
     wrong(varlen.OnlyHiddenStateReset, "varlen", "alone isolation order", causal=True),
     wrong(varlen.FirstTokenOfTheNext, "varlen", "alone isolation order", pooled=True),
+    wrong(
+        varlen.BordersOfTokens,
+        "varlen",
+        "alone isolation order padding",
+        call=varlen.call_with_borders,
+        options=ROWS[1],
+        causal=True,
+    ),
+    wrong(
+        varlen.PaddingInSequences,
+        "varlen",
+        "padding",
+        call=varlen.call_with_last_padding,
+        options=ROWS[1],
+    ),
+    wrong(varlen.RowsAsSequences, "varlen", "alone isolation order", causal=True, options=ROWS[0]),
     wrong(packed.FinalStatesInSortedOrder, "packed", "alone isolation order", pooled=True),
     wrong(packed.DropsIndices, "packed", "alone isolation order", causal=True),
     wrong(packed.ConvolutionOverData, "packed", "alone isolation order"),

@@ -51,13 +51,13 @@ class Judged:
         }
 
 
-def draw_samples(draws: random.Random, kind: str) -> list[TokenSequence]:
+def draw_samples(draws: random.Random, kind: str, longest: int) -> list[TokenSequence]:
     """Draw sequences with a kind of lengths; the last tokens of some are no targets."""
     samples = []
     for index in range(draws.randint(9, 24)):
         length = {
             "even": draws.randint(1, 20),
-            "skewed": min(60, math.ceil(draws.lognormvariate(1.5, 1))),
+            "skewed": min(longest, math.ceil(draws.lognormvariate(1.5, 1))),
             "equal": 6,
             "short": draws.randint(1, 3),
             "all": (1, 8, 3, 20, 2, 5, 12, 4)[index % 8],  # with what some mistakes need
@@ -81,7 +81,7 @@ def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judge
     sort = draws.random() < 0.5 and not entry.faults
     collate = functools.partial(entry.collate_samples, sort=sort)
     kind = "all" if entry.faults else draws.choice(("even", "skewed", "equal", "short"))
-    samples = draw_samples(draws, kind)
+    samples = draw_samples(draws, kind, entry.options.get("row_length", 60))
     if dtype == torch.float16 and not _is_finite(entry.run(model, collate(samples))):
         dtype, model = torch.float32, entry.make(VOCAB_SIZE, CPU, torch.float32)
     try:
