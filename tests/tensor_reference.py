@@ -34,7 +34,7 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
-        rows = list(torch.split(item.ids, item.cu_seqlens.diff().tolist()))
+        rows = [item.ids[item.sequence_ids == number] for number in range(len(item.lengths))]
     else:
         rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
     return [tuple(row.tolist()) for row in rows]
