@@ -41,9 +41,6 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
-<<<<<<< HEAD
-        rows = [item.ids[item.sequence_ids == number] for number in range(len(item.lengths))]
-=======
         borders = item.cu_seqlens if item.cu_seqlens_padded is None else item.cu_seqlens_padded
         starts, lengths = borders[:-1].tolist(), item.cu_seqlens.diff().tolist()
         cells = item.ids.flatten()
@@ -53,7 +50,6 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
         for stream, length in zip(item.row_indices.tolist(), item.lengths.tolist(), strict=True):
             rows.append(torch.tensor(streams[stream][:length]))
             del streams[stream][:length]
->>>>>>> main
     else:
         rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
     return [tuple(row.tolist()) for row in rows]
