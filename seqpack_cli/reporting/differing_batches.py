@@ -21,7 +21,7 @@ from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
-# What identifies a row; of sequences that share rows also the piece, and the row if there are some.
+# What identifies a row; of sequences that share rows also the piece and its row of the batch.
 ROW_NAMES = ("original_indices", "piece_starts", "lengths", "row_indices")
 
 
@@ -93,9 +93,10 @@ def _hash_batches(shards: ShardSet) -> list[bytes]:
 
 def _read_rows(shard: Shard) -> np.ndarray:
     """Return what identifies each row: the index, or index, start, length and row of a piece."""
-    names = [name for name in ROW_NAMES if name in shard.tensors]
-    names = names if "piece_starts" in names else names[:1]
-    return np.stack([shard.tensors[name] for name in names], axis=1)
+    tensors = shard.tensors
+    names = ROW_NAMES if "piece_starts" in tensors else ROW_NAMES[:1]
+    only_row = np.zeros_like(tensors["lengths"])  # of batches of one row
+    return np.stack([tensors.get(name, only_row) for name in names], axis=1)
 
 
 def _describe_batch(index: int, first: ShardSet, second: ShardSet) -> dict[str, Any]:

@@ -135,17 +135,13 @@ def _show_batches(batches: Mapping[str, Any] | None, same_numbers: bool | None) 
         f"{batches['num_same']:,} at the same index, {batches['num_same_anywhere']:,} at any index"
     )
     by_number = ", by number" if same_numbers is False else ""
-    lines = [
-        "batches",
-        pair("number", numbers),
-        pair(f"same {batches['entry']}s", same + by_number),
-    ]
-    first = batches["first"]
+    entry, first = batches["entry"], batches["first"]
+    lines = ["batches", pair("number", numbers), pair(f"same {entry}s", same + by_number)]
     if first is not None:
-        place = f"batch {first['batch']:,}, from {batches['entry']} {first['row']:,} in it"
+        place = f"batch {first['batch']:,}, from {entry} {first['row']:,}"
         lines.append(pair("first difference", place))
         for side, title in SIDES.items():
-            lines.append(pair(f"  {title}", _list_rows(first, side, batches["entry"])))
+            lines.append(pair(f"  {title}", _list_rows(first, side, entry)))
     return lines
 
 
