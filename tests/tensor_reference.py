@@ -11,21 +11,34 @@ from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 
 # A model does not compute with these, and torch's own functions need them on the CPU.
-ON_CPU = ("lengths", "original_indices", "piece_starts", "sequences.batch_sizes")
+ON_CPU = (
+    "lengths",
+    "original_indices",
+    "piece_starts",
+    "row_indices",
+    "sequences.batch_sizes",
+)
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
     """Return a batch of any layout as tensors, as a ShardDataset does."""
-    kinds = {PackedBatch: PackedTensors, PaddedBatch: PaddedTensors, VarlenBatch: VarlenTensors}
+    kinds: dict[type[Batch], Any] = {
+        PackedBatch: PackedTensors,
+        PaddedBatch: PaddedTensors,
+        VarlenBatch: VarlenTensors,
+        StreamsBatch: StreamTensors,
+    }
     return kinds[type(batch)].from_batch(batch, labels)
 
 
@@ -34,10 +47,29 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
-        rows = list(torch.split(item.ids, item.cu_seqlens.diff().tolist()))
+        rows = split_varlen(item)
+    elif isinstance(item, StreamTensors):
+        streams = [item.ids.T[stream] for stream in range(item.ids.shape[1])]
+        rows = [
+            part
+            for stream, ids in enumerate(streams)
+            for part in _split(ids, item.lengths[item.row_indices == stream])
+        ]
     else:
         rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
     return [tuple(row.tolist()) for row in rows]
+
+
+def split_varlen(item: VarlenTensors) -> list[torch.Tensor]:
+    """Return the ids of each sequence, without padding."""
+    starts = item.cu_seqlens if item.cu_seqlens_padded is None else item.cu_seqlens_padded
+    places = zip(starts.tolist()[:-1], item.cu_seqlens.diff().tolist(), strict=True)
+    return [item.ids.flatten()[start : start + length] for start, length in places]
+
+
+def _split(ids: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
+    """Return the first ids, cut into pieces."""
+    return list(torch.split(ids[: int(lengths.sum())], lengths.tolist()))
 
 
 def parts_of(item: BatchTensors) -> dict[str, Any]:

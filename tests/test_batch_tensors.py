@@ -15,13 +15,22 @@ import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard
 from shard_reference import slow_pack, slow_pad, to_arrays
-from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of, to_tensors
+from tensor_reference import (
+    ON_CPU,
+    assert_same,
+    parts_of,
+    rows_of,
+    split_varlen,
+    tensors_of,
+    to_tensors,
+)
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
@@ -84,7 +93,7 @@ def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
     """Return the ids of each row of a batch, of the store alone, none for a filler row."""
     assert batch.original_indices is not None
     rows = [store[number].tolist() if number >= 0 else [] for number in batch.original_indices]
-    if isinstance(batch, VarlenBatch):
+    if isinstance(batch, VarlenBatch | StreamsBatch):
         pieces = zip(batch.piece_starts.tolist(), batch.lengths.tolist(), strict=True)
         return [row[start : start + n] for row, (start, n) in zip(rows, pieces, strict=True)]
     return rows
@@ -109,11 +118,18 @@ def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
             ones = [[1] * length for length in lengths]
             assert item.ids.tolist() == slow_pad(rows, padding_value=0, **slow)
             assert item.mask.int().tolist() == slow_pad(ones, padding_value=0, **slow)
-        else:
-            assert item.ids.tolist() == [id_ for row in rows for id_ in row]
+        elif isinstance(item, VarlenTensors):
             assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
-            assert item.position_ids.tolist() == [t for n in lengths for t in range(n)]
+            positions = split_varlen(replace(item, ids=item.position_ids))
+            assert [row.tolist() for row in positions] == [[*range(n)] for n in lengths]
             assert (type(item.max_seqlen), item.max_seqlen) == (int, max(lengths))
+            assert item.ids.numel() == item.position_ids.numel() == len(batch.data)
+        else:
+            begins = [cells[0] for cells in map(batch.find_cells, range(len(lengths)))]
+            resets = [begin for begin, reset in zip(begins, batch.resets, strict=True) if reset]
+            assert item.resets.flatten().nonzero()[:, 0].tolist() == sorted(resets)
+            assert item.row_indices.tolist() == batch.row_indices.tolist()
+            assert item.piece_starts.tolist() == batch.piece_starts.tolist()
         num_items += 1
     assert num_items > 20
 

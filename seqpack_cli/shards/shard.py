@@ -158,7 +158,7 @@ class Shard:
     def _check_block(self, block: int) -> np.ndarray:
         first = block * BATCHES_PER_CHECK
         last = min(first + BATCHES_PER_CHECK, len(self))
-        unsound = self.arrays.cut(first, last).find_wrong()
+        unsound = self.arrays.cut(first, last).find_wrong(max_id=self.max_id)
         let_pages_go(self.tensors["data"])
         return unsound
 
