@@ -55,8 +55,8 @@ COMMANDS = {
     "--align-sequences 4 --last-batch pad --shard-bytes 4400",
     "chunks": "pack tokens_bytes --layout varlen --fill chunk --batch-size 2 --max-tokens 28 "
     "--shard-bytes 1700",
-    "streams": "pack tokens_targets --layout streams --batch-size 3 --max-tokens 5 --shuffle "
-    "--seed 2 --shard-bytes 2200",
+    "streams": "pack tokens_targets --layout streams --batch-size 4 --max-tokens 6 --shuffle "
+    "--seed 2 --shard-bytes 3300",
     "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1900",
     "padded_targets": "pack tokens_targets tokens_bytes --layout padded --padding-side left "
     "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 2600",

@@ -8,8 +8,8 @@ outputs of each sequence one by one. tests/wrong_models.py and tests/random_mode
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,8 +28,10 @@ VOCAB_SIZE = 23
 PAD_ID = 0
 # Of outputs, relative to the largest. The smallest leak of a wrong model is 1e-6, seen in float64;
 # models of transformers compute in float32 inside.
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2}
 CPU = torch.device("cpu")
+LEFT = {"padding_side": "left"}
+ROWS = ({"row_length": 24}, {"align_sequences": 4}, {"row_length": 32, "align_sequences": 8})
 
 Outputs = dict[int, list[torch.Tensor]]  # of each sequence, by its index
 
@@ -46,7 +48,9 @@ class ZooModel:
             with the "order" of the rows, with the ids in "padding", or from call to call
             ("repeat"); those of a token change with later ones ("causal"); the "loss", which `call`
             returns in a dict, changes with a token behind the last target.
+        options: of the collate function of the layout.
         pooled: every output has one vector for each sequence, [B, ...], else one for each token.
+        dtype: the only one in which it has the faults; None is all.
     """
 
     name: str
@@ -55,8 +59,9 @@ class ZooModel:
     call: Callable[[nn.Module, Any], Any] | None = None
     causal: bool = False
     faults: frozenset[str] = frozenset()
-    padding_side: str = "right"
+    options: Mapping[str, Any] = field(default_factory=dict)
     pooled: bool = False
+    dtype: torch.dtype | None = None
 
     def run(self, model: nn.Module, batch: BatchTensors) -> Any:
         with torch.no_grad():
@@ -78,31 +83,19 @@ class ZooModel:
     def collate_samples(
         self, samples: Sequence[TokenSequence], *, sort: bool = False
     ) -> BatchTensors:
-        """Return the batch of samples; rows of several are wider than the longest."""
+        """Return the batch of samples; padded rows of several are wider than the longest."""
         if self.layout == "padded":
-            return collate_padded(
-                samples,
-                pad_id=PAD_ID,
-                padding_side=self.padding_side,
-                pad_to_multiple=4 if len(samples) > 1 else 1,
-                labels="next",
-                sort=sort,
-            )
+            multiple = 4 if len(samples) > 1 else 1
+            options = {"pad_id": PAD_ID, "pad_to_multiple": multiple, **self.options}
+            return collate_padded(samples, labels="next", sort=sort, **options)
         if self.layout == "packed":
             return collate_packed(samples, labels="next", sort=sort)
-        return collate_varlen(samples, labels="next", sort=sort)
+        return collate_varlen(samples, labels="next", sort=sort, **self.options)
 
 
 def varlen_arguments(batch: VarlenTensors) -> dict[str, Any]:
-    """Return the keyword arguments that models of transformers take."""
-    return {
-        "input_ids": batch.ids[None],
-        "position_ids": batch.position_ids[None],
-        "cu_seq_lens_q": batch.cu_seqlens,
-        "cu_seq_lens_k": batch.cu_seqlens,
-        "max_length_q": batch.max_seqlen,
-        "max_length_k": batch.max_seqlen,
-    }
+    """Return the keyword arguments that models of transformers take, without labels."""
+    return replace(batch, labels=None, labels_name=None).to_kwargs("transformers")
 
 
 DEFAULT_CALLS: dict[str, Callable[[nn.Module, Any], Any]] = {
@@ -123,8 +116,8 @@ def iter_values(output: Any) -> Iterable[Any]:
         for each in output:
             yield from iter_values(each)
     elif dataclasses.is_dataclass(output):
-        for field in dataclasses.fields(output):
-            yield from iter_values(getattr(output, field.name))
+        for each in dataclasses.fields(output):
+            yield from iter_values(getattr(output, each.name))
 
 
 def read_outputs(output: Any, batch: BatchTensors, *, pooled: bool) -> Outputs:
@@ -132,8 +125,8 @@ def read_outputs(output: Any, batch: BatchTensors, *, pooled: bool) -> Outputs:
     numbers = batch.original_indices.tolist()
     found: Outputs = {number: [] for number in numbers}
     for value in iter_values(output):
-        if isinstance(value, torch.Tensor) and value.ndim == 0:
-            continue  # the loss
+        if isinstance(value, torch.Tensor) and (value.ndim == 0 or not value.is_floating_point()):
+            continue  # the loss, lengths
         parts = value if pooled else _split_tokens(value, batch)
         for number, each in zip(numbers, parts, strict=True):
             found[number].append(each.detach().clone())
@@ -144,16 +137,20 @@ def _split_tokens(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
     """Return for each sequence the values of its tokens, [length, ...]."""
     lengths = batch.lengths.tolist()
     if isinstance(batch, PaddedTensors):
-        assert value.shape[:2] == batch.ids.shape
-        return [row[mask] for row, mask in zip(value, batch.mask, strict=True)]
+        masks = batch.mask[:, : value.shape[1]]  # it may end with the longest sequence
+        return [row[mask] for row, mask in zip(value, masks, strict=True)]
     if isinstance(batch, VarlenTensors):
-        return value.reshape(-1, value.shape[-1]).split(lengths)  # from [1, S, H] or [S, H]
-    if isinstance(value, torch.Tensor) and value.ndim == 3:
-        return value.unbind(1)  # h_n [layers, B, H]
-    if isinstance(value, torch.Tensor):  # beside the data
+        begins = batch.cu_seqlens if batch.cu_seqlens_padded is None else batch.cu_seqlens_padded
+        cells = value.reshape(-1, value.shape[-1])  # of [1, S, H], [S, H] or [N, L, H]
+        both = zip(begins.tolist(), lengths, strict=False)
+        return [cells[begin : begin + length] for begin, length in both]
+    if isinstance(value, torch.Tensor) and value.ndim == 2:  # beside the data
         value = batch.sequences._replace(data=value)
-    padded, _ = pad_packed_sequence(value, batch_first=True)
-    return [row[:length] for row, length in zip(padded, lengths, strict=True)]
+    if isinstance(value, PackedSequence):
+        value, _ = pad_packed_sequence(value, batch_first=True)
+    if value.shape[:2] != (len(lengths), max(lengths)):
+        return value.unbind(1)  # h_n [layers, B, H]
+    return [row[:length] for row, length in zip(value, lengths, strict=True)]
 
 
 def find_faults(
@@ -180,14 +177,22 @@ def find_faults(
         changed = run(entry.collate({**ids, index: _next_ids(ids[index])}))
         del changed[index]
         found |= {"isolation"} if _differ(tolerance, expected, changed) else set()
-    if isinstance(whole, PaddedTensors) and not whole.mask.all():
-        whole.ids[~whole.mask] = VOCAB_SIZE - 1
+    padding = find_padding(whole)
+    if padding is not None and padding.any():
+        whole.ids[padding] = VOCAB_SIZE - 1
         found |= {"padding"} if _differ(tolerance, expected, run(whole)) else set()
     if entry.causal and _sees_later_tokens(entry, ids, run, expected, tolerance):
         found.add("causal")
     if entry.causal and _counts_tokens_behind_targets(entry, model, ids, tolerance):
         found.add("loss")
     return found
+
+
+def find_padding(batch: BatchTensors) -> torch.Tensor | None:
+    """Return the cells of padding, in the shape of the ids; None if the layout has none."""
+    if isinstance(batch, PaddedTensors):
+        return ~batch.mask
+    return batch.sequence_ids < 0 if isinstance(batch, VarlenTensors) else None
 
 
 def _turn(ids: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from model_zoo import ZooModel
+from model_zoo import LEFT, ZooModel
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.nn.utils.parametrizations import weight_norm
@@ -51,6 +51,11 @@ class FinalStates(PackedLSTM):
 class PaddedOutputs(PackedLSTM):
     """Returns padded rows and lengths, as pad_packed_sequence does."""
 
+    def forward(self, sequences: PackedSequence) -> Any:
+        return pad_packed_sequence(super().forward(sequences)[0], batch_first=True)
+
+
+class LastOutputs(PackedLSTM):
     def forward(self, sequences: PackedSequence) -> torch.Tensor:
         outputs, lengths = pad_packed_sequence(super().forward(sequences)[0], batch_first=True)
         last = outputs[torch.arange(len(outputs)), lengths - 1]
@@ -73,6 +78,13 @@ class PackedInside(Plain):
             self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1]
         )
         return self.head(outputs)
+
+
+class Trimmed(PackedInside):
+    """Its outputs end with the longest sequence, not with the rectangle."""
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids, mask)[:, : int(mask.sum(dim=1).max())]
 
 
 class ForwardOverPadding(Plain):
@@ -215,12 +227,14 @@ def correct(
 CORRECT_MODELS = [
     correct(PackedLSTM, "packed"),
     correct(FinalStates, "packed", pooled=True),
-    correct(PaddedOutputs, "packed", pooled=True),
+    correct(PaddedOutputs, "packed"),
+    correct(LastOutputs, "packed", pooled=True),
     correct(PackedInside, "padded"),
+    correct(Trimmed, "padded"),
     correct(ForwardOverPadding, "padded", causal=True),
     correct(TorchEncoder, "padded"),
     correct(MaskedConvolutions, "padded"),
-    correct(BrokenPadding, "padded", causal=True, padding_side="left"),
+    correct(BrokenPadding, "padded", causal=True, options=LEFT),
     correct(HiddenCounts, "varlen", causal=True),
     correct(OneByOne, "varlen", causal=True),
     correct(DroppedScores, "varlen"),
@@ -228,8 +242,7 @@ CORRECT_MODELS = [
     correct(Rounded, "varlen", causal=True),
     correct(Unstable, "padded", causal=True),
 ]
-# Correct but for their dropout, which the report has to name.
-DROPOUT_MODELS = [
+DROPOUT_MODELS = [  # in train mode: the report has to name it
     correct(ForwardOverPadding, "padded", trains=True, causal=True),
     correct(TorchEncoder, "padded", trains=True),
     correct(OneByOne, "varlen", trains=True, causal=True),

@@ -1,231 +1,140 @@
-"""Layers of correct models: each mixes tokens of one sequence only, wherever they lie.
-
-A layer takes hidden states [R, W, H] and `Cells`, which say for each cell of the same rectangle the
-sequence and the position in it. So one layer serves padded rows, rows that several sequences share,
-and a PackedSequence that was padded.
-"""
+"""Networks of random layers over the batches of each layout, with a head and what they return."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from random_layers import Cells, Shape
 from torch import nn
-from torch.nn.functional import gelu, relu, scaled_dot_product_attention, silu
-from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+POOLINGS = ("mean", "max", "last", "first", "sums", "attentive")
 
 
-@dataclass(frozen=True)
-class Cells:
-    """What lies in each cell of a rectangle [R, W]."""
+class Network(nn.Module):
+    """Embeddings, layers and a head, over the cells of any layout."""
 
-    ids: torch.Tensor
-    positions: torch.Tensor  # from 0 in each sequence; 0 in padding
-    sequences: torch.Tensor  # number in the batch; -1 in padding
-    num_sequences: int
-
-    @property
-    def is_token(self) -> torch.Tensor:
-        return self.sequences >= 0
-
-    def find(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the rows and columns of the tokens of a sequence, in order."""
-        rows, columns = (self.sequences == number).nonzero(as_tuple=True)
-        return rows, columns
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the layers of one model share."""
-
-    hidden: int
-    num_heads: int
-    num_key_heads: int
-    causal: bool
-    window: int | None
-    dropout: float
-
-
-def find_seen(cells: Cells, shape: Shape) -> torch.Tensor:
-    """Return bool[R, W, W], whether a cell attends to another; padding attends to itself."""
-    before = cells.positions[:, :, None] - cells.positions[:, None, :]
-    seen = (cells.sequences[:, :, None] == cells.sequences[:, None, :]) & cells.is_token[:, None]
-    if shape.causal:
-        seen = seen & (before >= 0)
-    if shape.window is not None:
-        seen = seen & (before.abs() < shape.window)
-    return seen | torch.eye(seen.shape[-1], dtype=torch.bool, device=seen.device)
-
-
-def rotate(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return [R, heads, W, D] with rotary positions."""
-    half = values.shape[-1] // 2
-    steps = torch.arange(half, device=values.device, dtype=torch.float64)
-    angles = positions[:, None, :, None].double() * 100.0 ** (-steps / half)
-    cos, sin = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
-    first, second = values[..., :half], values[..., half : 2 * half]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-class Attention(nn.Module):
-    """Grouped-query attention, by hand or with torch's kernel."""
-
-    def __init__(self, shape: Shape, *, rotary: bool, kernel: str) -> None:
+    def __init__(self, vocab_size: int, layers: list[nn.Module], shape: Shape, draws: Any) -> None:
         super().__init__()
-        self.shape, self.rotary, self.kernel = shape, rotary, kernel
-        self.size = shape.hidden // shape.num_heads
-        self.query = nn.Linear(shape.hidden, shape.hidden)
-        self.key_value = nn.Linear(shape.hidden, 2 * shape.num_key_heads * self.size)
-        self.out = nn.Linear(shape.hidden, shape.hidden)
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        rows, width, _ = hidden.shape
-        query = self.query(hidden).view(rows, width, -1, self.size).transpose(1, 2)
-        both = self.key_value(hidden).view(rows, width, 2, -1, self.size)
-        key, value = both.permute(2, 0, 3, 1, 4)
-        if self.rotary:
-            query, key = rotate(query, cells.positions), rotate(key, cells.positions)
-        shared = self.shape.num_heads // self.shape.num_key_heads
-        key, value = (each.repeat_interleave(shared, dim=1) for each in (key, value))
-        seen = find_seen(cells, self.shape)[:, None]
-        dropout = self.shape.dropout if self.training else 0.0
-        if self.kernel == "sdpa":
-            mixed = scaled_dot_product_attention(
-                query, key, value, attn_mask=seen, dropout_p=dropout
-            )
-        else:
-            scores = query @ key.transpose(-1, -2) / math.sqrt(self.size)
-            lowest = -math.inf if self.kernel == "infinity" else torch.finfo(scores.dtype).min
-            weights = scores.masked_fill(~seen, lowest).softmax(dim=-1)
-            mixed = nn.functional.dropout(weights, dropout) @ value
-        return self.out(mixed.transpose(1, 2).reshape(rows, width, -1))
-
-
-class TorchAttention(nn.Module):
-    """torch's own module, with a mask for each head."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.shape = shape
-        self.attention = nn.MultiheadAttention(
-            shape.hidden, shape.num_heads, dropout=shape.dropout, batch_first=True
-        )
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        hides = ~find_seen(cells, self.shape).repeat_interleave(self.shape.num_heads, dim=0)
-        mixed, _ = self.attention(hidden, hidden, hidden, attn_mask=hides, need_weights=False)
-        return mixed
-
-
-class Recurrence(nn.Module):
-    """An LSTM, GRU or RNN over each sequence, which a PackedSequence keeps apart."""
-
-    def __init__(self, shape: Shape, kind: type[nn.RNNBase], num_layers: int) -> None:
-        super().__init__()
-        both = not shape.causal
-        self.recurrence = kind(
-            shape.hidden,
-            shape.hidden // (1 + both),
-            num_layers,
-            bidirectional=both,
-            dropout=shape.dropout if num_layers > 1 else 0.0,
-        )
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        places = [cells.find(number) for number in range(cells.num_sequences)]
-        places = [place for place in places if len(place[0])]
-        packed = pack_sequence([hidden[place] for place in places], enforce_sorted=False)
-        mixed = torch.zeros_like(hidden)
-        for place, each in zip(places, unpack_sequence(self.recurrence(packed)[0]), strict=True):
-            mixed[place] = each
-        return mixed
-
-
-class Convolution(nn.Module):
-    """A convolution over the neighbours that belong to the same sequence."""
-
-    def __init__(self, shape: Shape, *, reach: int, depthwise: bool) -> None:
-        super().__init__()
-        offsets = range(reach + 1) if shape.causal else range(-reach, reach + 1)
-        self.offsets = list(offsets)
-        inputs = 1 if depthwise else shape.hidden
-        self.weight = nn.Parameter(torch.randn(len(self.offsets), shape.hidden, inputs))
-        with torch.no_grad():
-            self.weight /= math.sqrt(inputs * len(self.offsets))
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        mixed = torch.zeros_like(hidden)
-        for offset, weight in zip(self.offsets, self.weight, strict=True):
-            sequences = cells.sequences.roll(offset, dims=1)
-            step = cells.positions - cells.positions.roll(offset, dims=1)
-            same = (cells.sequences == sequences) & (step == offset) & cells.is_token
-            near = hidden.roll(offset, dims=1).masked_fill(~same[..., None], 0.0)
-            mixed = mixed + (near * weight[:, 0] if weight.shape[1] == 1 else near @ weight.T)
-        return mixed
-
-
-class DecayedSum(nn.Module):
-    """A linear recurrence, h = a * h + x, step by step, that begins anew with each sequence."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.decay = nn.Parameter(torch.randn(shape.hidden))
-        self.out = nn.Linear(shape.hidden, shape.hidden)
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        decay, state, states = self.decay.sigmoid(), torch.zeros_like(hidden[:, 0]), []
-        for step in range(hidden.shape[1]):
-            goes_on = (cells.positions[:, step] > 0)[:, None]
-            state = torch.where(goes_on, decay * state, 0.0) + hidden[:, step]
-            states.append(state)
-        return self.out(torch.stack(states, dim=1))
-
-
-class FeedForward(nn.Module):
-    def __init__(self, shape: Shape, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-        self.up = nn.Linear(shape.hidden, (4 if kind == "swiglu" else 2) * shape.hidden)
-        self.down = nn.Linear(2 * shape.hidden, shape.hidden)
+        self.embedding = nn.Embedding(vocab_size, shape.hidden)
+        self.positions = nn.Embedding(1024, shape.hidden) if draws.random() < 0.4 else None
         self.dropout = nn.Dropout(shape.dropout)
+        self.layers = nn.ModuleList(layers)
+        self.head: nn.Module = nn.Linear(shape.hidden, vocab_size, bias=False)
+        self.is_tied = draws.random() < 0.3
+        if self.is_tied:
+            self.head.weight = self.embedding.weight
+        self.pooling = None if shape.causal else draws.choice((None, *POOLINGS))
+        self.returns = draws.choice(("tensor", "tensor", "tuple", "dict", "output", "hidden"))
+        self.is_flat = draws.random() < 0.3
 
-    def forward(self, hidden: torch.Tensor, _: Any = None) -> torch.Tensor:
-        hidden = self.up(hidden)
-        if self.kind == "swiglu":
-            gate, hidden = hidden.chunk(2, dim=-1)
-            hidden = silu(gate) * hidden
-        else:
-            hidden = gelu(hidden) if self.kind == "gelu" else relu(hidden)
-        return self.dropout(self.down(hidden))
+    def compute(self, cells: Cells) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return hidden states and logits: [R, W, ...], or pooled [B, ...]."""
+        hidden = self.embedding(cells.ids)
+        if self.positions is not None:
+            hidden = hidden + self.positions(cells.positions)
+        hidden = self.dropout(hidden)
+        for layer in self.layers:
+            hidden = layer(hidden, cells)
+        if self.pooling is not None:
+            hidden = pool(hidden, cells, self.pooling)
+        return hidden, self.head(hidden)
+
+    def wrap(self, hidden: Any, logits: Any) -> Any:
+        if self.returns == "tuple":
+            return logits, hidden
+        if self.returns == "dict":
+            return {"logits": logits, "hidden_states": [hidden], "loss": None}
+        if self.returns == "output":
+            return Output(logits, hidden)
+        return hidden if self.returns == "hidden" else logits
 
 
-class Experts(nn.Module):
-    """Two feed-forward layers; each token is computed by the one that its router chooses."""
+@dataclass
+class Output:
+    """What a model may return instead of a tuple."""
 
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.router = nn.Linear(shape.hidden, 2)
-        self.experts = nn.ModuleList(FeedForward(shape, "gelu") for _ in range(2))
-
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        chosen = self.router(hidden).argmax(dim=-1)
-        mixed = torch.zeros_like(hidden)
-        for number, expert in enumerate(self.experts):
-            place = (chosen == number) & cells.is_token
-            mixed[place] = expert(hidden[place])
-        return mixed
+    logits: Any
+    hidden_states: Any
+    loss: Any = None
+    names: dict[str, Any] = field(default_factory=dict)
 
 
-class Layer(nn.Module):
-    """A mixing layer with its normalization, before, after or none, and the residual."""
+def pool(hidden: torch.Tensor, cells: Cells, kind: str) -> torch.Tensor:
+    """Return one vector for each sequence, [B, H]; zeros for filler."""
+    if kind == "sums":
+        return pool_with_running_sums(hidden, cells)
+    pooled = hidden.new_zeros(cells.num_sequences, hidden.shape[-1])
+    for number in range(cells.num_sequences):
+        tokens = hidden[cells.find(number)]
+        if len(tokens) and kind == "mean":
+            pooled[number] = tokens.mean(dim=0)
+        elif len(tokens) and kind == "max":
+            pooled[number] = tokens.amax(dim=0)
+        elif len(tokens) and kind == "attentive":
+            pooled[number] = tokens.mean(dim=-1).softmax(dim=0) @ tokens
+        elif len(tokens):
+            pooled[number] = tokens[-1 if kind == "last" else 0]
+    return pooled
 
-    def __init__(self, mixer: nn.Module, norm: nn.Module | None, *, before: bool) -> None:
-        super().__init__()
-        self.mixer, self.norm, self.before = mixer, norm or nn.Identity(), before
 
-    def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
-        if self.before:
-            return hidden + self.mixer(self.norm(hidden), cells)
-        return self.norm(hidden + self.mixer(hidden, cells))
+def pool_with_running_sums(hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
+    """Return sums as differences of running sums, which round differently from row to row."""
+    sums = nn.functional.pad(hidden.flatten(0, 1).cumsum(dim=0), (0, 0, 1, 0))
+    flat = cells.sequences.flatten()
+    pooled = hidden.new_zeros(cells.num_sequences, hidden.shape[-1])
+    for number in range(cells.num_sequences):
+        place = (flat == number).nonzero()[:, 0]
+        if len(place):
+            pooled[number] = sums[place[-1] + 1] - sums[place[0]]
+    return pooled
+
+
+class PackedNetwork(Network):
+    def forward(self, sequences: PackedSequence) -> Any:
+        ids, lengths = pad_packed_sequence(sequences, batch_first=True)
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        hidden, logits = self.compute(read_rows(ids, mask.to(ids.device)))
+        if self.pooling is not None:
+            return self.wrap(hidden, logits)
+        return self.wrap(*(self.pack(each, lengths, sequences) for each in (hidden, logits)))
+
+    def pack(self, values: torch.Tensor, lengths: torch.Tensor, like: PackedSequence) -> Any:
+        packed = pack_padded_sequence(values, lengths, batch_first=True, enforce_sorted=False)
+        if like.sorted_indices is None:  # the rows came longest first
+            packed = PackedSequence(packed.data, packed.batch_sizes)
+        return packed.data if self.is_flat else packed
+
+
+class PaddedNetwork(Network):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.wrap(*self.compute(read_rows(ids, mask)))
+
+
+class VarlenNetwork(Network):
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        seq_idx: torch.Tensor,
+        num_sequences: int | None = None,
+        **_: Any,
+    ) -> Any:
+        if num_sequences is None:  # each run of padding is one of its own
+            num_sequences = int(seq_idx.max()) + 1
+        found = self.compute(Cells(input_ids, position_ids, seq_idx, num_sequences))
+        if self.is_flat and self.pooling is None and len(input_ids) == 1:
+            return self.wrap(*(each[0] for each in found))  # [S, ...]
+        return self.wrap(*found)
+
+
+def read_rows(ids: torch.Tensor, mask: torch.Tensor) -> Cells:
+    """Return the cells of rows of one sequence each, padded on any side."""
+    numbers = torch.arange(len(ids), device=ids.device)[:, None].expand(ids.shape)
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0).masked_fill(~mask, 0)
+    return Cells(ids, positions, numbers.masked_fill(~mask, -1), len(ids))
+
+
+NETWORKS = {"packed": PackedNetwork, "padded": PaddedNetwork, "varlen": VarlenNetwork}

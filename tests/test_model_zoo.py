@@ -25,10 +25,10 @@ def draw_ids(lengths: list[int], seed: int = 0) -> dict[int, torch.Tensor]:
 
 @pytest.mark.parametrize("entry", WRONG_MODELS, ids=lambda entry: entry.name)
 def test_wrong_model_has_the_faults_that_it_names(entry: ZooModel) -> None:
-    assert find_faults(entry, draw_ids(LENGTHS)) == entry.faults
+    assert find_faults(entry, draw_ids(LENGTHS), entry.dtype or torch.float64) == entry.faults
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_model_is_correct(seed: int) -> None:
     assert find_faults(random_correct_model(seed), draw_ids(LENGTHS, seed)) == set()
 
@@ -39,7 +39,7 @@ def test_wrong_model_of_transformers_has_the_faults_that_it_names(entry: ZooMode
     assert find_faults(entry, draw_ids(LENGTHS), torch.float32) == entry.faults
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_model_of_transformers_is_correct(seed: int) -> None:
     pytest.importorskip("transformers")
     assert find_faults(random_transformers_model(seed), draw_ids(LENGTHS), torch.float32) == set()

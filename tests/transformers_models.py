@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import torch
-from model_zoo import ZooModel, varlen_arguments
+from model_zoo import LEFT, ROWS, ZooModel, varlen_arguments
 from torch import nn
 
 DECODERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "GPT2", "GPTNeoX", "Gemma2", "Olmo2")
@@ -59,20 +59,21 @@ def call_by_name(model: nn.Module, batch: Any) -> Any:
 
 
 def call_with_block_mask(model: nn.Module, batch: Any) -> Any:
-    """Call a bidirectional model with a mask [1, 1, S, S] that keeps sequences apart."""
-    numbers = torch.repeat_interleave(batch.cu_seqlens.diff())
-    seen = (numbers[:, None] == numbers)[None, None]
-    arguments = {"input_ids": batch.ids[None], "position_ids": batch.position_ids[None]}
-    return model(**arguments, attention_mask=seen)
+    """Call a bidirectional model with a mask [N, 1, L, L] that keeps sequences apart."""
+    arguments = varlen_arguments(batch)
+    numbers = arguments["seq_idx"]
+    seen = numbers[:, None, :, None] == numbers[:, None, None]
+    names = ("input_ids", "position_ids")
+    return model(**{name: arguments[name] for name in names}, attention_mask=seen)
 
 
 def call_with_cache(model: nn.Module, batch: Any) -> Any:
-    return model(**varlen_arguments(batch), use_cache=True)
+    return model(**{**varlen_arguments(batch), "use_cache": True})
 
 
 def call_with_ones(model: nn.Module, batch: Any) -> Any:
-    mask = torch.ones_like(batch.ids)[None]
-    return model(**varlen_arguments(batch), attention_mask=mask)
+    arguments = varlen_arguments(batch)
+    return model(**arguments, attention_mask=torch.ones_like(arguments["input_ids"]))
 
 
 def entry(
@@ -103,7 +104,7 @@ WRONG_TRANSFORMERS = [
         "padded",
         "alone",
         call=call_by_name,
-        padding_side="left",
+        options=LEFT,
     ),
     wrong("Bert without a block mask", "Bert", "varlen", "alone isolation"),
     wrong(
@@ -121,7 +122,7 @@ def random_transformers_model(seed: int) -> ZooModel:
     draws = random.Random(seed)
     kind = draws.choice((*DECODERS, *ENCODERS))
     layout = draws.choice(("padded", "varlen"))
-    side = draws.choice(("right", "left"))
+    options = draws.choice({"padded": ({}, LEFT), "varlen": ({}, *ROWS)}[layout])
     call = None
     if layout == "varlen" and kind in ENCODERS:
         call = call_with_block_mask
@@ -138,6 +139,6 @@ def random_transformers_model(seed: int) -> ZooModel:
         layout,
         {"attn_implementation": attention, "tie_word_embeddings": draws.random() < 0.5},
         call=call,
-        padding_side=side,
+        options=options,
         seed=seed,
     )

@@ -9,58 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from model_zoo import ZooModel
+import wrong_masks as masks
+import wrong_packed as packed
+import wrong_padded as padded
+import wrong_varlen as varlen
+from model_zoo import LEFT, ROWS, ZooModel
 from torch import nn
-from wrong_packed import (
-    BatchSizesAsLengths,
-    BothEndsOfOtherRows,
-    ConvolutionOverData,
-    FinalStatesInSortedOrder,
-    LastColumn,
-)
-from wrong_padded import (
-    AttentionWithoutMask,
-    BatchNormOverPadding,
-    BatchSize,
-    BidirectionalOverPadding,
-    CapacityOfExperts,
-    FinalStateOfPadding,
-    FlatRoll,
-    InvertedMask,
-    KeptState,
-    LayerNormOverTime,
-    LeftPaddingFirst,
-    MaskFromIds,
-    MaxOverPadding,
-    MeanOverPadding,
-    Noise,
-    PositionsFromTheRight,
-    RowsAsTimeSteps,
-    ScaleOfTheBatch,
-    SecondToLast,
-    SoftmaxOverRows,
-    TinyLeak,
-    WholeSequence,
-    WithLoss,
-    call_with_late_loss,
-    call_with_loss_of_all,
-)
-from wrong_varlen import (
-    AlternatingSegments,
-    BorderOffByOne,
-    BorderOneEarly,
-    ConvolutionOverBorders,
-    FirstTokenOfTheNext,
-    FirstToLast,
-    GlobalToken,
-    LengthOfTheLongest,
-    NoBlockMask,
-    NormOverTheRow,
-    OneTokenAhead,
-    OnlyHiddenStateReset,
-    PositionsRunOn,
-    WindowWithoutBorders,
-)
 
 SEED = 3
 
@@ -77,53 +31,73 @@ def seeded(kind: Callable[[int], nn.Module]) -> Callable[..., nn.Module]:
 
 
 def wrong(kind: Callable[[int], nn.Module], layout: str, faults: str, **options: Any) -> ZooModel:
-    return ZooModel(
-        kind.__name__, layout, seeded(kind), faults=frozenset(faults.split()), **options
-    )
+    call = options.get("call")
+    name = kind.__name__ if call is None else f"{kind.__name__} {call.__name__}"
+    return ZooModel(name, layout, seeded(kind), faults=frozenset(faults.split()), **options)
 
 
 WRONG_MODELS = [
-    wrong(FinalStateOfPadding, "padded", "alone padding", pooled=True),
-    wrong(BidirectionalOverPadding, "padded", "alone padding"),
-    wrong(RowsAsTimeSteps, "padded", "alone isolation order padding"),
-    wrong(BatchNormOverPadding, "padded", "alone isolation padding"),
-    wrong(LayerNormOverTime, "padded", "alone padding"),
-    wrong(SoftmaxOverRows, "padded", "alone isolation"),
-    wrong(MeanOverPadding, "padded", "alone padding", pooled=True),
-    wrong(MaxOverPadding, "padded", "alone", pooled=True),
-    wrong(SecondToLast, "padded", "alone padding", pooled=True),
-    wrong(AttentionWithoutMask, "padded", "alone padding"),
-    wrong(InvertedMask, "padded", "alone padding"),
-    wrong(MaskFromIds, "padded", "padding"),
-    wrong(PositionsFromTheRight, "padded", "alone"),
-    wrong(FlatRoll, "padded", "alone isolation order", causal=True),
-    wrong(CapacityOfExperts, "padded", "alone isolation order", causal=True),
-    wrong(ScaleOfTheBatch, "padded", "alone"),
-    wrong(TinyLeak, "padded", "alone isolation order"),
-    wrong(KeptState, "padded", "alone isolation order padding repeat"),
-    wrong(LeftPaddingFirst, "padded", "alone padding", padding_side="left", pooled=True),
-    wrong(WholeSequence, "padded", "causal", causal=True),
-    wrong(BatchSize, "padded", "alone", causal=True),
-    wrong(Noise, "padded", "alone isolation order padding causal repeat", causal=True),
-    wrong(WithLoss, "padded", "loss", causal=True, call=call_with_late_loss),
-    wrong(WithLoss, "padded", "loss", causal=True, call=call_with_loss_of_all),
-    wrong(NoBlockMask, "varlen", "alone isolation order", causal=True),
-    wrong(PositionsRunOn, "varlen", "alone order", causal=True),
-    wrong(BorderOffByOne, "varlen", "alone isolation order", causal=True),
-    wrong(BorderOneEarly, "varlen", "alone isolation order", causal=True),
-    wrong(OneTokenAhead, "varlen", "causal", causal=True),
-    wrong(WindowWithoutBorders, "varlen", "alone isolation order", causal=True),
-    wrong(GlobalToken, "varlen", "alone isolation order", causal=True),
-    wrong(FirstToLast, "varlen", "alone isolation order", causal=True),
-    wrong(LengthOfTheLongest, "varlen", "alone", causal=True),
-    wrong(AlternatingSegments, "varlen", "alone order", causal=True),
-    wrong(ConvolutionOverBorders, "varlen", "alone isolation order"),
-    wrong(NormOverTheRow, "varlen", "alone isolation"),
-    wrong(OnlyHiddenStateReset, "varlen", "alone isolation order", causal=True),
-    wrong(FirstTokenOfTheNext, "varlen", "alone isolation order", pooled=True),
-    wrong(FinalStatesInSortedOrder, "packed", "alone isolation order", pooled=True),
-    wrong(ConvolutionOverData, "packed", "alone isolation order"),
-    wrong(LastColumn, "packed", "alone", pooled=True),
-    wrong(BatchSizesAsLengths, "packed", "alone isolation order", pooled=True),
-    wrong(BothEndsOfOtherRows, "packed", "alone isolation order", pooled=True),
+    wrong(padded.FinalStateOfPadding, "padded", "alone padding", pooled=True),
+    wrong(padded.BidirectionalOverPadding, "padded", "alone padding"),
+    wrong(padded.RowsAsTimeSteps, "padded", "alone isolation order padding"),
+    wrong(padded.BatchNormOverPadding, "padded", "alone isolation padding"),
+    wrong(padded.LayerNormOverTime, "padded", "alone padding"),
+    wrong(padded.SoftmaxOverRows, "padded", "alone isolation"),
+    wrong(padded.MeanOverPadding, "padded", "alone padding", pooled=True),
+    wrong(padded.MaxOverPadding, "padded", "alone", pooled=True),
+    wrong(padded.SecondToLast, "padded", "alone padding", pooled=True),
+    wrong(masks.AttentionWithoutMask, "padded", "alone padding"),
+    wrong(masks.NoMaskInHalf, "padded", "alone padding", dtype=torch.bfloat16),
+    wrong(masks.NoMaskInSingle, "padded", "alone padding", dtype=torch.float32),
+    wrong(masks.MaskByShape, "padded", "order"),
+    wrong(masks.InvertedMask, "padded", "alone padding"),
+    wrong(masks.MaskFromIds, "padded", "padding"),
+    wrong(padded.PositionsFromTheRight, "padded", "alone"),
+    wrong(padded.FlatRoll, "padded", "alone isolation order", causal=True),
+    wrong(padded.CapacityOfExperts, "padded", "alone isolation order", causal=True),
+    wrong(padded.ScaleOfTheBatch, "padded", "alone"),
+    wrong(padded.TinyLeak, "padded", "alone isolation order"),
+    wrong(padded.KeptState, "padded", "alone isolation order padding repeat"),
+    wrong(padded.LeftPaddingFirst, "padded", "alone padding", options=LEFT, pooled=True),
+    wrong(padded.WholeSequence, "padded", "causal", causal=True),
+    wrong(padded.BatchSize, "padded", "alone", causal=True),
+    wrong(padded.Noise, "padded", "alone isolation order padding causal repeat", causal=True),
+    wrong(masks.WithLoss, "padded", "loss", causal=True, call=masks.call_with_late_loss),
+    wrong(masks.WithLoss, "padded", "loss", causal=True, call=masks.call_with_loss_of_all),
+    wrong(varlen.NoBlockMask, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.PositionsRunOn, "varlen", "alone order", causal=True),
+    wrong(varlen.BorderOffByOne, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.BorderOneEarly, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.OneTokenAhead, "varlen", "causal", causal=True),
+    wrong(varlen.WindowWithoutBorders, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.GlobalToken, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.FirstToLast, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.LengthOfTheLongest, "varlen", "alone", causal=True),
+    wrong(varlen.AlternatingSegments, "varlen", "alone order", causal=True),
+    wrong(varlen.ConvolutionOverBorders, "varlen", "alone isolation order"),
+    wrong(varlen.NormOverTheRow, "varlen", "alone isolation"),
+    wrong(varlen.OnlyHiddenStateReset, "varlen", "alone isolation order", causal=True),
+    wrong(varlen.FirstTokenOfTheNext, "varlen", "alone isolation order", pooled=True),
+    wrong(
+        varlen.BordersOfTokens,
+        "varlen",
+        "alone isolation order padding",
+        call=varlen.call_with_borders,
+        options=ROWS[1],
+        causal=True,
+    ),
+    wrong(
+        varlen.PaddingInSequences,
+        "varlen",
+        "padding",
+        call=varlen.call_with_last_padding,
+        options=ROWS[1],
+    ),
+    wrong(varlen.RowsAsSequences, "varlen", "alone isolation order", causal=True, options=ROWS[0]),
+    wrong(packed.FinalStatesInSortedOrder, "packed", "alone isolation order", pooled=True),
+    wrong(packed.DropsIndices, "packed", "alone isolation order", causal=True),
+    wrong(packed.ConvolutionOverData, "packed", "alone isolation order"),
+    wrong(packed.LastColumn, "packed", "alone", pooled=True),
+    wrong(packed.BatchSizesAsLengths, "packed", "alone isolation order", pooled=True),
+    wrong(packed.BothEndsOfOtherRows, "packed", "alone isolation order", pooled=True),
 ]

@@ -29,6 +29,14 @@ class FinalStatesInSortedOrder(Packed):
         return self.lstm(PackedSequence(data, sequences.batch_sizes))[1][0][-1]
 
 
+class DropsIndices(Packed):
+    """Returns outputs longest first and does not say so."""
+
+    def forward(self, sequences: PackedSequence) -> PackedSequence:
+        outputs, _ = self.compute(sequences)
+        return PackedSequence(outputs.data, outputs.batch_sizes)
+
+
 class ConvolutionOverData(Packed):
     """Takes the neighbours in `data`, which are tokens of other sequences."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, layer_norm, one_hot
+from torch.nn.functional import layer_norm, one_hot
 
 HIDDEN = 16
 
@@ -112,31 +111,6 @@ class SecondToLast(Padded):
         return self.head(hidden[rows, last] + hidden[rows, last - 1])
 
 
-class AttentionWithoutMask(Padded):
-    def see(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return torch.ones_like(mask)
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.embedding(ids)
-        scores = hidden @ hidden.transpose(1, 2) / math.sqrt(HIDDEN)
-        scores = scores.masked_fill(~self.see(ids, mask)[:, None], torch.finfo(hidden.dtype).min)
-        return self.head(hidden + scores.softmax(dim=-1) @ hidden)
-
-
-class InvertedMask(AttentionWithoutMask):
-    """Takes True for padding, as key_padding_mask does."""
-
-    def see(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return ~mask
-
-
-class MaskFromIds(AttentionWithoutMask):
-    """Takes every pad id for padding and every other id for a token."""
-
-    def see(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return ids != 0
-
-
 class SoftmaxOverRows(Padded):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.embedding(ids).masked_fill(~mask[..., None], 0.0)
@@ -215,25 +189,3 @@ class Noise(Padded):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         logits = self.head(self.embedding(ids))
         return logits + 0.01 * torch.randn_like(logits)
-
-
-class WithLoss(Padded):
-    """Its outputs are right; the loss is computed outside."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.head(self.embedding(ids))
-
-
-def call_with_late_loss(model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
-    """Use as a label of each token itself where the next one is a target: one cell late."""
-    logits = model(batch.ids, batch.mask)
-    labels = batch.ids.roll(-1, dims=1).masked_fill(batch.labels.roll(1, dims=1) == -100, -100)
-    return {"logits": logits, "loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
-
-
-def call_with_loss_of_all(model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
-    """Leave out padding, but not the tokens that are not targets."""
-    logits = model(batch.ids, batch.mask)
-    labels = batch.ids.masked_fill(~batch.mask, -100)
-    loss = cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-    return {"logits": logits, "loss": loss}

@@ -157,3 +157,38 @@ class FirstTokenOfTheNext(Row):
     ) -> torch.Tensor:
         places = cu_seq_lens_q[1:].clamp(max=input_ids.shape[1] - 1)
         return self.head(self.embedding(input_ids[0, places.long()]))
+
+
+class BordersOfTokens(Row):
+    """Takes cu_seqlens, which counts tokens, for places in a row with padding."""
+
+    def forward(self, ids: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(ids.numel(), device=ids.device)
+        numbers = torch.bucketize(steps, cu_seqlens[1:], right=True)
+        sees = (numbers[:, None] == numbers) & (steps[:, None] >= steps)
+        hidden = self.embedding(ids.flatten())
+        mixed = scaled_dot_product_attention(*[hidden[None]] * 3, attn_mask=sees)[0]
+        return self.head(mixed).view(*ids.shape, -1)
+
+
+class PaddingInSequences(BordersOfTokens):
+    """Attends to the padding behind a sequence, too."""
+
+
+class RowsAsSequences(Row):
+    """Takes each row for one sequence."""
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+        hidden = self.embedding(input_ids)
+        return self.head(scaled_dot_product_attention(hidden, hidden, hidden, is_causal=True))
+
+
+def call_with_borders(model: nn.Module, batch: Any) -> torch.Tensor:
+    return model(batch.ids, batch.cu_seqlens)
+
+
+def call_with_last_padding(model: nn.Module, batch: Any) -> torch.Tensor:
+    """Read the row backwards, so that a sequence begins with the padding behind it."""
+    padded = batch.cu_seqlens_padded
+    begins = batch.cu_seqlens if padded is None else padded
+    return model(batch.ids.flip(0), batch.ids.numel() - begins.flip(0)).flip(0)

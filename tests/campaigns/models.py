@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from model_zoo import CPU, VOCAB_SIZE, ZooModel
+from model_zoo import CPU, VOCAB_SIZE, ZooModel, iter_values
 from plain_models import CORRECT_MODELS, DROPOUT_MODELS
 from random_models import random_correct_model
 from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
@@ -51,13 +51,13 @@ class Judged:
         }
 
 
-def draw_samples(draws: random.Random, kind: str) -> list[TokenSequence]:
+def draw_samples(draws: random.Random, kind: str, longest: int) -> list[TokenSequence]:
     """Draw sequences with a kind of lengths; the last tokens of some are no targets."""
     samples = []
     for index in range(draws.randint(9, 24)):
         length = {
             "even": draws.randint(1, 20),
-            "skewed": min(60, math.ceil(draws.lognormvariate(1.5, 1))),
+            "skewed": min(longest, math.ceil(draws.lognormvariate(1.5, 1))),
             "equal": 6,
             "short": draws.randint(1, 3),
             "all": (1, 8, 3, 20, 2, 5, 12, 4)[index % 8],  # with what some mistakes need
@@ -72,7 +72,7 @@ def draw_samples(draws: random.Random, kind: str) -> list[TokenSequence]:
 def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judged:
     """Run `verify_model` over random batches; dtype None draws one."""
     draws = random.Random(f"batches {seed}")
-    dtype = dtype or draws.choice(DTYPES[:6] if "repeat" in entry.faults else DTYPES)
+    dtype = entry.dtype or dtype or draws.choice(DTYPES[:6] if "repeat" in entry.faults else DTYPES)
     model = entry.make(VOCAB_SIZE, CPU, dtype)
     options = ModelOptions(
         causal=entry.causal, sample=4, batch_size=draws.randint(3, 8), seed=draws.randrange(100)
@@ -81,10 +81,11 @@ def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judge
     sort = draws.random() < 0.5 and not entry.faults
     collate = functools.partial(entry.collate_samples, sort=sort)
     kind = "all" if entry.faults else draws.choice(("even", "skewed", "equal", "short"))
+    samples = draw_samples(draws, kind, entry.options.get("row_length", 60))
+    if dtype == torch.float16 and not _is_finite(entry.run(model, collate(samples))):
+        dtype, model = torch.float32, entry.make(VOCAB_SIZE, CPU, torch.float32)
     try:
-        report = verify_model(
-            draw_samples(draws, kind), model, collate_fn=collate, call=entry.call, options=options
-        )
+        report = verify_model(samples, model, collate_fn=collate, call=entry.call, options=options)
     except Exception as error:  # whatever it is, it is not a verdict
         return Judged(entry.name, dtype, None, f"{type(error).__name__}: {error}")
     return Judged(entry.name, dtype, report)
@@ -139,6 +140,11 @@ def main() -> None:
             counts["dropout not named"] += 1
             print(f"dropout not named: {_describe(judged)}", flush=True)
     print(dict(counts), f"{time.perf_counter() - started:.0f} s")
+
+
+def _is_finite(output: Any) -> bool:
+    values = (each.data for each in iter_values(output))
+    return all(bool(each.isfinite().all()) for each in values)
 
 
 def _describe(judged: Judged) -> str:
