@@ -22,18 +22,12 @@ from seqpack_cli.training.batch_tensors import (
 )
 
 # A model does not compute with these, and torch's own functions need them on the CPU.
-ON_CPU = (
-    "lengths",
-    "original_indices",
-    "piece_starts",
-    "row_indices",
-    "sequences.batch_sizes",
-)
+ON_CPU = ("lengths", "original_indices", "piece_starts", "row_indices", "sequences.batch_sizes")
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
     """Return a batch of any layout as tensors, as a ShardDataset does."""
-    kinds: dict[type[Batch], Any] = {
+    kinds: dict[type[Any], Any] = {
         PackedBatch: PackedTensors,
         PaddedBatch: PaddedTensors,
         VarlenBatch: VarlenTensors,
@@ -47,29 +41,18 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
-        rows = split_varlen(item)
+        borders = item.cu_seqlens if item.cu_seqlens_padded is None else item.cu_seqlens_padded
+        starts, lengths = borders[:-1].tolist(), item.cu_seqlens.diff().tolist()
+        cells = item.ids.flatten()
+        rows = [cells[start : start + n] for start, n in zip(starts, lengths, strict=True)]
     elif isinstance(item, StreamTensors):
-        streams = [item.ids.T[stream] for stream in range(item.ids.shape[1])]
-        rows = [
-            part
-            for stream, ids in enumerate(streams)
-            for part in _split(ids, item.lengths[item.row_indices == stream])
-        ]
+        rows, streams = [], [stream.tolist() for stream in item.ids.T]
+        for stream, length in zip(item.row_indices.tolist(), item.lengths.tolist(), strict=True):
+            rows.append(torch.tensor(streams[stream][:length]))
+            del streams[stream][:length]
     else:
         rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
     return [tuple(row.tolist()) for row in rows]
-
-
-def split_varlen(item: VarlenTensors) -> list[torch.Tensor]:
-    """Return the ids of each sequence, without padding."""
-    starts = item.cu_seqlens if item.cu_seqlens_padded is None else item.cu_seqlens_padded
-    places = zip(starts.tolist()[:-1], item.cu_seqlens.diff().tolist(), strict=True)
-    return [item.ids.flatten()[start : start + length] for start, length in places]
-
-
-def _split(ids: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
-    """Return the first ids, cut into pieces."""
-    return list(torch.split(ids[: int(lengths.sum())], lengths.tolist()))
 
 
 def parts_of(item: BatchTensors) -> dict[str, Any]:

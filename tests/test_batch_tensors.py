@@ -15,15 +15,7 @@ import pytest
 import torch
 from random_shards import KINDS, Kind, draw_shard
 from shard_reference import slow_pack, slow_pad, to_arrays
-from tensor_reference import (
-    ON_CPU,
-    assert_same,
-    parts_of,
-    rows_of,
-    split_varlen,
-    tensors_of,
-    to_tensors,
-)
+from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of, to_tensors
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
@@ -39,6 +31,7 @@ from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 from seqpack_cli.training.tensor_moves import MAX_INLINE_BYTES
@@ -93,7 +86,7 @@ def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
     """Return the ids of each row of a batch, of the store alone, none for a filler row."""
     assert batch.original_indices is not None
     rows = [store[number].tolist() if number >= 0 else [] for number in batch.original_indices]
-    if isinstance(batch, VarlenBatch | StreamsBatch):
+    if isinstance(batch, (VarlenBatch, StreamsBatch)):
         pieces = zip(batch.piece_starts.tolist(), batch.lengths.tolist(), strict=True)
         return [row[start : start + n] for row, (start, n) in zip(rows, pieces, strict=True)]
     return rows
@@ -118,20 +111,25 @@ def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
             ones = [[1] * length for length in lengths]
             assert item.ids.tolist() == slow_pad(rows, padding_value=0, **slow)
             assert item.mask.int().tolist() == slow_pad(ones, padding_value=0, **slow)
-        elif isinstance(item, VarlenTensors):
+        elif isinstance(item, StreamTensors):
+            begins = zip(batch.first_steps, batch.row_indices, batch.resets, strict=True)
+            expected = [(int(step), int(stream)) for step, stream, reset in begins if reset]
+            found = item.resets.nonzero().tolist()
+            assert sorted(map(tuple, found)) == sorted(expected)
+        elif kind.has_rows or kind.multiple > 1:
+            assert item.ids.shape == batch.shape
             assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
-            positions = split_varlen(replace(item, ids=item.position_ids))
-            assert [row.tolist() for row in positions] == [[*range(n)] for n in lengths]
-            assert (type(item.max_seqlen), item.max_seqlen) == (int, max(lengths))
-            assert item.ids.numel() == item.position_ids.numel() == len(batch.data)
+            positions = [0] * item.ids.numel()
+            for start, n in zip(batch.starts.tolist(), lengths, strict=True):
+                positions[start : start + n] = range(n)
+            assert item.position_ids.flatten().tolist() == positions
         else:
-            begins = [cells[0] for cells in map(batch.find_cells, range(len(lengths)))]
-            resets = [begin for begin, reset in zip(begins, batch.resets, strict=True) if reset]
-            assert item.resets.flatten().nonzero()[:, 0].tolist() == sorted(resets)
-            assert item.row_indices.tolist() == batch.row_indices.tolist()
-            assert item.piece_starts.tolist() == batch.piece_starts.tolist()
+            assert item.ids.tolist() == [id_ for row in rows for id_ in row]
+            assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
+            assert item.position_ids.tolist() == [t for n in lengths for t in range(n)]
+            assert (type(item.max_seqlen), item.max_seqlen) == (int, max(lengths))
         num_items += 1
-    assert num_items > 10
+    assert num_items > 15
 
 
 @layouts
