@@ -196,11 +196,11 @@ def deal_streams(rows: list[Row], pad_id: int) -> list[Batch]:
     least, num_longer = divmod(len(chunks), NUM_ROWS)
     streams, start = [], 0
     for stream in range(NUM_ROWS):
-        end = start + least + (stream < num_longer)
+        end = start + least + (stream >= NUM_ROWS - num_longer)
         streams.append(chunks[start:end])
         start = end
     dtype = rows[0][2].dtype
-    return [_make_step(streams, step, dtype, pad_id) for step in range(len(streams[0]))]
+    return [_make_step(streams, step, dtype, pad_id) for step in range(len(streams[-1]))]
 
 
 def _make_step(

@@ -17,12 +17,8 @@ from torch import nn
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.models import attention
-from seqpack_cli.verification.models.attention import (
-    check_attention,
-    check_borders,
-    choose_sequences,
-    take_window,
-)
+from seqpack_cli.verification.models.attention import check_attention
+from seqpack_cli.verification.models.attention_arrays import check_borders
 from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,
     Row,
@@ -377,61 +373,6 @@ def test_errors_of_16_bit_are_reported_and_no_gate(monkeypatch: pytest.MonkeyPat
         assert not found.failed
 
 
-# Windows
-
-
-def slow_most_borders(lengths: list[int], max_tokens: int) -> tuple[int, int]:
-    """Return the most whole neighbours that fit, and the most tokens of as many."""
-    ranges = [
-        (end - start, sum(lengths[start:end]))
-        for start in range(len(lengths))
-        for end in range(start, len(lengths) + 1)
-    ]
-    return max(fitting for fitting in ranges if fitting[1] <= max_tokens)
-
-
-@settings(max_examples=200, deadline=None)
-@given(ROW_LENGTHS, st.integers(1, 40))
-def test_a_window_has_as_many_borders_as_fit(lengths: list[int], max_tokens: int) -> None:
-    batch = replace(make_batch(lengths), data=np.arange(sum(lengths)))
-    window, first, was_cut = take_window(batch, max_tokens)
-    window.check(pad_id=0)
-    assert was_cut is (sum(lengths) > max_tokens)
-    if not was_cut:
-        assert (window, first) == (batch, 0)
-        return
-    assert len(window.data) <= max_tokens
-    kept = window.lengths.tolist()
-    for number, (row, length) in enumerate(zip(window.rows(), kept, strict=True)):
-        assert row.tolist() == batch.row(first + number)[:length].tolist()
-    assert window.original_indices is not None
-    assert window.original_indices.tolist() == list(range(first, first + len(kept)))
-    most = slow_most_borders(lengths, max_tokens)
-    if most[0] > 1:
-        assert (len(kept), sum(kept)) == most
-        assert kept == lengths[first : first + len(kept)]
-    else:
-        assert sum(kept) == max_tokens  # cut to the last token
-        assert len(kept) == min(2, len(lengths), max_tokens)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "max_tokens", "first", "kept"),
-    [
-        ([9, 3, 2, 3, 9], 8, 1, [3, 2, 3]),
-        ([2, 2, 9, 4, 4], 8, 3, [4, 4]),  # as many borders, more tokens
-        ([80, 2], 10, 0, [8, 2]),
-        ([2, 80], 10, 0, [2, 8]),
-        ([80, 60, 70], 11, 1, [5, 6]),
-        ([50], 10, 0, [10]),
-        ([50, 60], 1, 0, [1]),
-    ],
-)
-def test_choose_sequences(lengths: list[int], max_tokens: int, first: int, kept: list[int]) -> None:
-    found, found_lengths = choose_sequences(np.array(lengths), max_tokens)
-    assert (found, found_lengths.tolist()) == (first, kept)
-
-
 def test_a_cut_row_names_sequences_by_their_number_in_the_row() -> None:
     batch = make_batch([30, 30, 3, 2, 30])
     assert failed(batch, max_tokens=6) == set()
@@ -450,10 +391,78 @@ def test_a_window_of_beginnings_catches_a_mask_without_borders() -> None:
     assert found[OUTPUTS].row == 1
 
 
-def test_a_window_keeps_piece_starts() -> None:
-    batch = replace(make_batch(), piece_starts=np.array([0, 4, 0, 7, 0]), original_indices=None)
-    window, first, _ = take_window(batch, 4)
-    assert (first, window.lengths.tolist()) == (3, [2, 1])
-    assert window.piece_starts is not None
-    assert window.piece_starts.tolist() == [7, 0]
-    assert window.original_indices is None
+# Several rows, filled up, and sequences that are rounded up
+
+PADDED = {
+    "rows": {"row_length": 16, "rows": [0, 0, 0, 1, 1]},
+    "aligned": {"multiple": 4},
+    "aligned rows": {"row_length": 16, "rows": [0, 0, 1, 1, 1], "multiple": 4},
+    "an empty row": {"row_length": 16, "rows": [1, 1, 1, 2, 2]},
+}
+BESIDE_PADDING = "attention outputs beside changed padding"
+
+
+def make_padded(
+    lengths: list[int] = LENGTHS,
+    *,
+    rows: list[int] | None = None,
+    row_length: int | None = None,
+    multiple: int = 1,
+) -> VarlenBatch:
+    """Lay sequences out one after another, beside padding of another id."""
+    batch, cells, starts = make_batch(lengths), [], []
+    for number, row in enumerate(batch.rows()):
+        if rows is not None and row_length is not None:
+            cells += [11] * (rows[number] * row_length - len(cells))
+        starts.append(len(cells))
+        cells += [*row.tolist(), *[11] * (-len(row) % multiple)]
+    if rows is not None and row_length is not None:
+        cells += [11] * (-len(cells) % row_length)
+    padded = replace(batch, data=np.array(cells, np.uint16), multiple=multiple)
+    padded = replace(
+        padded,
+        row_length=row_length,
+        row_indices=None if rows is None else np.array(rows),
+    )
+    padded.check(pad_id=11)
+    assert padded.starts.tolist() == starts
+    return padded
+
+
+@pytest.mark.parametrize("kind", PADDED)
+def test_padded_rows_are_their_sequences(kind: str) -> None:
+    found = compare(make_padded(**PADDED[kind]))
+    assert {name for name, comparison in found.items() if comparison.failed} == set()
+    assert {"cu_seqlens_padded", BESIDE_PADDING} < set(found)
+
+
+@pytest.mark.parametrize("kind", PADDED)
+@pytest.mark.parametrize("make_mask", [without_borders, one_later, one_earlier, sees_next])
+def test_wrong_masks_over_padding_are_caught(kind: str, make_mask: Any) -> None:
+    assert OUTPUTS in failed(make_padded(**PADDED[kind]), make_mask=make_mask)
+
+
+@pytest.mark.parametrize("kind", PADDED)
+def test_padding_that_leaks_is_caught(kind: str) -> None:
+    def sees_padding_before(borders: torch.Tensor, num_cells: int) -> torch.Tensor:
+        mask = mask_of(borders, num_cells)
+        starts, ends = borders[:-1:2].long(), borders[1::2].long()
+        for end, start in zip(ends[:-1], starts[1:], strict=True):
+            mask[start:, end:start] = True
+        return mask
+
+    found = failed(make_padded(**PADDED[kind]), make_mask=sees_padding_before)
+    assert found >= {OUTPUTS, BESIDE_PADDING}
+
+
+@pytest.mark.parametrize("name", ["cu_seqlens_padded", "position_ids"])
+def test_wrong_arrays_of_padded_rows_are_caught(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    batch = make_padded(**PADDED["aligned rows"])
+    wrong = getattr(batch, name).copy()
+    wrong.reshape(-1)[-1 if name == "position_ids" else 2] += 1
+    monkeypatch.setattr(VarlenBatch, name, wrong)
+    found = {comparison.quantity: comparison for comparison in check_borders(batch)}
+    assert found[name].error == 1
+    assert found[name].row == (4 if name == "position_ids" else 2)
+    monkeypatch.setattr(VarlenBatch, name, None)
+    assert failed(batch) == {name}

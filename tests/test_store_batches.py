@@ -34,6 +34,7 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
 from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
+from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
 
@@ -331,9 +332,9 @@ def test_workers_give_the_same_batches(
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize("balance", [None, "attention"])
 def test_ranks_share_the_batches_of_an_epoch(
-    dataset: StoreDataset, options: dict[str, Any], drop_last: bool, balance: bool
+    dataset: StoreDataset, options: dict[str, Any], drop_last: bool, balance: str | None
 ) -> None:
     world_size = 3
     whole = rows_of(read_epoch(StoreBatches(dataset, PackOptions(**options)), 1))
@@ -421,18 +422,24 @@ def test_largest_batch_comes_first_once(dataset: StoreDataset) -> None:
 
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
-def test_plan_counts_the_cells_of_each_batch(
-    dataset: StoreDataset, options: dict[str, Any]
+def test_plans_and_shards_count_the_costs_of_each_batch(
+    store: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    batches = StoreBatches(dataset, PackOptions(**options))
-    plan = batches.plan_epoch(3)
-    collate = batches.make_collate()
-    found = [collate(dataset.__getitems__(keys)) for keys in plan.keys]
-    cells = [
-        len(batch.sequences.data) if isinstance(batch, PackedTensors) else batch.ids.numel()
-        for batch in found
+    batches = StoreBatches(StoreDataset(store), PackOptions(**options))
+    written = write_epoch(store, tmp_path / "shards", 1, options)
+    cells = [batch.data.size for batch in written]
+    pairs = [
+        batch.ids.size * batch.ids.shape[1]  # rows x width^2: padding is computed too
+        if isinstance(batch, PaddedBatch)
+        else sum(length**2 for length in batch.lengths.tolist())
+        for batch in written
     ]
-    assert plan.count_cells().tolist() == cells
+    for plan in (
+        batches.plan_epoch(epoch_seed(SEED, 1)),
+        ShardDataset(tmp_path / "shards").plan_epoch(None),
+    ):
+        assert plan.count_costs("tokens").tolist() == cells
+        assert plan.count_costs("attention").tolist() == pairs
 
 
 def test_keys_are_a_sequence_of_what_the_dataset_is_asked_for(dataset: StoreDataset) -> None:

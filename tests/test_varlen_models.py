@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pages import ROOT, run_page
 from varlen_kernels import flash_attn_varlen_func
 from varlen_rows import SHAPES, find_ranges, make_tensors
 
@@ -158,3 +160,13 @@ def test_mamba_layers_without_their_kernels_refuse_several_sequences() -> None:
         model(**inputs)
     del inputs["seq_idx"]
     assert model(**inputs).logits.isfinite().all()
+
+
+def test_blocks_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all batches of rows of one length are compiled once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    torch.compiler.reset()
+    found = run_page((ROOT / "docs" / "kernels.md").read_text(), "console", "py")
+    assert len(found["dataset"]) > 10
+    assert found["num_compilations"] == 1

@@ -1,7 +1,7 @@
 """Attention over a varlen batch, compared with attention over each sequence alone.
 
-The kernels here are slow and run on any device. They have the parameters of the fast ones, and leave
-out what these leave out: cells outside of every run, and behind the longest length, are NaN.
+The kernels here are slow and run on any device. They have the parameters of the fast ones, and do
+not write what these do not: cells outside of every run, and behind the longest length, are NaN.
 """
 
 from __future__ import annotations

@@ -155,10 +155,8 @@ class ShardArrays:
             if name is None:
                 for array, number in num_entries.items():
                     if number != num_offsets - 1:
-                        raise ValueError(
-                            f"{array} has {number} entries, expected one for each of "
-                            f"{num_offsets - 1} batches"
-                        )
+                        expected = f"expected one for each of {num_offsets - 1} batches"
+                        raise ValueError(f"{array} has {number} entries, {expected}")
                 continue
             offsets = self.tensors[name]
             if num_offsets < 2 or len(offsets) != num_offsets:

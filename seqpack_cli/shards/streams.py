@@ -56,15 +56,18 @@ class StreamsBatch:
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        return place_in_rows(self.lengths, self.row_indices)
+        if self.count_padding():
+            return place_in_rows(self.lengths, self.row_indices)
+        begins = np.add.accumulate(self.lengths) - self.lengths
+        steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
+        return steps
 
     @property
     def is_reset(self) -> np.ndarray:
         """Where the state is set to zero before a token, bool[T, B]."""
-        marks = np.zeros(self.shape, bool)
-        begins = self.resets != 0
-        marks[self.first_steps[begins], self.row_indices[begins]] = True
-        return marks
+        marks = np.zeros(len(self.data), bool)
+        marks[self.first_steps * self.num_streams + self.row_indices] = self.resets
+        return marks.reshape(self.shape)
 
     def rows(self) -> list[np.ndarray]:
         """Return the pieces in row order."""
@@ -83,11 +86,12 @@ class StreamsBatch:
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
         """Return for each token the value at the next one of its piece, fill for the last."""
-        followed = np.full(self.shape, fill, np.int64)
-        followed[:-1] = values.reshape(self.shape)[1:]
-        followed[self._last_steps(), self.row_indices] = fill
-        followed.reshape(-1)[~self._mask()] = fill
-        return followed
+        followed = np.empty(len(self.data), np.int64)
+        followed[: -self.num_streams] = values.reshape(-1)[self.num_streams :]
+        followed[self._last_steps() * self.num_streams + self.row_indices] = fill
+        if self.count_padding():
+            followed[~self._mask()] = fill
+        return followed.reshape(self.shape)
 
     def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells whose next token lies in the next batch, and its id."""

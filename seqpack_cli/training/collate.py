@@ -24,6 +24,7 @@ from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 from seqpack_cli.training.labels import IGNORED
@@ -151,11 +152,13 @@ def collate_varlen(
     return VarlenTensors.from_batch(make_varlen_batch(rows, shape), _check_labels(labels))
 
 
-# Of each layout: the class of its batches, and the function that makes one from sequences.
-OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
+# Of each layout: the class of its batches, and the function that makes one from sequences; None
+# where a batch depends on those before it.
+OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors] | None]] = {
     "packed": (PackedTensors, collate_packed),
     "padded": (PaddedTensors, collate_padded),
     "varlen": (VarlenTensors, collate_varlen),
+    "streams": (StreamTensors, None),
 }
 
 

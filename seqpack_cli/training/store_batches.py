@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from seqpack_cli.batching import batch_costs
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.errors import OptionError
@@ -58,8 +59,8 @@ class StoreBatches:
 
     Raises:
         TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
-        ValueError: options has shuffle or seed, or split without split_name, or buckets would have
-            other keys in each epoch.
+        ValueError: options has shuffle or seed, or split without split_name, or layout "streams",
+            or buckets would have other keys in each epoch.
         OptionError: options conflict, a condition does not apply to the store, or, when an epoch
             begins, a sequence does not fit.
         DataError: the store has a value that names no split.
@@ -105,8 +106,15 @@ class StoreBatches:
         source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
-        (rows,) = plan.cut([0, len(order)])
-        return EpochPlan(BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
+        (planned,) = plan.cut([0, len(order)])
+        rows = planned.find(source)
+
+        def count_costs(cost: str) -> np.ndarray:
+            widths = table.expand().widths if self.options.fills_rectangle else None
+            places = rows.lengths, rows.batch_offsets
+            return batch_costs.count_costs(cost, rows.num_cells, *places, widths)
+
+        return EpochPlan(BatchKeys(rows), order, count_costs)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
@@ -119,6 +127,7 @@ class StoreBatches:
         """
         check_labels(labels, find_texts(self.columns))
         _, collate = OF_LAYOUT[self.options.layout]
+        assert collate is not None  # noqa: S101 - checked at the beginning
         lay_out: Callable[..., Any] = functools.partial(collate, labels=labels)
         if self.options.pads_rows:
             find_padding = self._fill_rows if self.options.shares_rows else self._pad_rows

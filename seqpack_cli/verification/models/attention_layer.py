@@ -1,8 +1,9 @@
-"""A small causal self-attention layer, and three ways to run it over a row of several sequences.
+"""A small causal self-attention layer, and three ways to run it over several sequences.
 
-`run_row` is torch over the whole row, with its `position_ids` and a mask made from `cu_seqlens`;
-`run_alone` is torch over each sequence alone, which needs neither; `run_plainly` is the formula,
-written out. All return one output per token, in the row's order.
+`run_row` is torch over all cells of a batch as one row, with its `position_ids` and a mask made
+from `cu_seqlens` and `cu_seqlens_padded`; `run_alone` is torch over each sequence alone, which
+needs none of them; `run_plainly` is the formula, written out. `run_row` returns one output per
+cell, the others one per token, sequence after sequence.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ class AttentionLayer:
 
 @dataclass(frozen=True)
 class Row:
-    """A varlen row on the device."""
+    """The cells of a varlen batch on the device, row after row."""
 
     ids: torch.Tensor  # int64[S]
-    cu_seqlens: torch.Tensor  # int32[B + 1]
+    borders: torch.Tensor  # int32: where each sequence begins, and the padding after it; at last S
     position_ids: torch.Tensor  # int64[S]
     lengths: list[int]  # of the B sequences
+    starts: list[int]  # the first cell of each
+    cells: slice | torch.Tensor  # int64, of all tokens, sequence after sequence
 
 
 def build_layer(
@@ -60,20 +63,20 @@ def build_layer(
     )
 
 
-def mask_of(cu_seqlens: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """Return the mask bool[S, S]: each token sees those of its sequence up to itself.
+def mask_of(borders: torch.Tensor, num_cells: int) -> torch.Tensor:
+    """Return the mask bool[S, S]: each cell sees those between the same borders up to itself.
 
     >>> mask_of(torch.tensor([0, 1, 3]), 3).int().tolist()
     [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
     """
-    tokens = torch.arange(num_tokens, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    sequences = torch.searchsorted(cu_seqlens, tokens, right=True)
+    cells = torch.arange(num_cells, device=borders.device, dtype=borders.dtype)
+    sequences = torch.searchsorted(borders, cells, right=True)
     return (sequences[:, None] == sequences).tril_()
 
 
 @torch.no_grad()
 def run_row(layer: AttentionLayer, row: Row, mask: torch.Tensor) -> torch.Tensor:
-    """Run torch's attention over the whole row, [S, E]."""
+    """Run torch's attention over all cells, [S, E]."""
     heads = _project(layer, row.ids, row.position_ids)
     return _attend(heads, attn_mask=mask)
 
@@ -82,7 +85,7 @@ def run_row(layer: AttentionLayer, row: Row, mask: torch.Tensor) -> torch.Tensor
 def run_alone(layer: AttentionLayer, row: Row) -> torch.Tensor:
     """Run torch's attention over each sequence alone, [S, E]."""
     outputs = []
-    for ids in torch.split(row.ids, row.lengths):
+    for ids in torch.split(row.ids[row.cells], row.lengths):
         heads = _project(layer, ids, torch.arange(len(ids), device=ids.device))
         outputs.append(_attend(heads, is_causal=True))
     return torch.cat(outputs)
@@ -92,7 +95,7 @@ def run_alone(layer: AttentionLayer, row: Row) -> torch.Tensor:
 def run_plainly(layer: AttentionLayer, row: Row) -> torch.Tensor:
     """Run the attention formula over each sequence alone, [S, E]."""
     positions = torch.cat([torch.arange(length) for length in row.lengths]).to(row.ids.device)
-    heads = _project(layer, row.ids, positions)
+    heads = _project(layer, row.ids[row.cells], positions)
     outputs = []
     for query, key, value in zip(
         *(torch.split(part, row.lengths, dim=1) for part in heads), strict=True
