@@ -11,6 +11,8 @@ batches    in process and with two workers: ShardDataset in a plain loop, in Dat
            DataLoader(rows, batch_size=64) with `pack_sequence(enforce_sorted=False)` as collate
            function and its rows in memory as int64 tensors. An empty DataLoader, which yields
            numbers instead of batches, shows the cost of torch's loader itself.
+layouts    packed, padded, varlen and streams of about as many tokens a batch, and the share of one
+           of four ranks of streams. Padded is what streams are compared with.
 store      batches made from the token store while training (StoreBatches), and the same rival.
 streaming  MosaicML streaming with the same rows and the same collate, in the environment of
            --streaming-python.
@@ -56,7 +58,7 @@ from seqpack_cli import (
     pack,
 )
 
-CASES = ("batches", "store", "streaming", "opening", "memory")
+CASES = ("batches", "layouts", "store", "streaming", "opening", "memory")
 BATCH_SIZE = 64
 MEAN_LENGTH = 120
 GROUP = 16  # batches per fetch
@@ -120,6 +122,38 @@ def measure_batches(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         beside = "torch pack_sequence" + ", 2 workers" * ("2 workers" in name)
         if name.startswith("seqpack"):
             print(f"  {name:<42} {compare(figures, name, beside):.1f} x {beside}")
+    return figures
+
+
+def measure_layouts(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time an epoch of each layout, in turn, and of a quarter of the streams."""
+    num_tokens = BATCH_SIZE * MEAN_LENGTH
+    varlen = {"layout": "varlen", "max_tokens": num_tokens, "batch_size": None}
+    streams = {"layout": "streams", "max_tokens": MEAN_LENGTH}
+    packing = {
+        "packed": {},
+        "padded": {"layout": "padded"},
+        "varlen": {**varlen, "window": None},
+        "streams": {**streams, "window": None},
+    }
+    shards = {name: find_shards(folder, options, **given) for name, given in packing.items()}
+    ways: dict[str, Callable[[], Iterable[Any]]] = {}
+    for labels in (None, "next"):
+        for name, path in shards.items():
+            dataset = ShardDataset(path, labels=labels)
+            ending = "" if labels is None else ", with labels"
+            ways[name + ending] = lambda it=dataset: (it[index] for index in range(len(it)))
+            if name == "streams":
+                sampler = EpochSampler(dataset, shuffle=False, rank=1, world_size=4)
+                ways[f"streams of a rank of four{ending}"] = lambda it=dataset, keys=sampler: (
+                    it[key] for key in keys
+                )
+    (entry,) = open_shards(shards["streams"]).manifest["stores"]
+    num_batches = len(ShardDataset(shards["streams"]))
+    figures = time_in_turn(ways, entry["num_tokens"], num_batches, options["repeats"])
+    for ending in ("", ", with labels"):
+        ratio = compare(figures, f"streams{ending}", f"padded{ending}")
+        print(f"  streams{ending:<35} {ratio:.2f} x padded{ending}")
     return figures
 
 
@@ -284,6 +318,7 @@ def sum_memory(pids: list[int | None]) -> dict[str, int]:
 
 MEASURE = {
     "batches": measure_batches,
+    "layouts": measure_layouts,
     "store": measure_store,
     "streaming": measure_streaming,
     "opening": measure_opening,

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
     from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.corpus.file_options import FileOptions
-    from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError, SeqpackError
+    from seqpack_cli.errors import (
+        DataError,
+        FolderError,
+        MachineError,
+        ModelError,
+        OptionError,
+        SeqpackError,
+    )
     from seqpack_cli.files.url import Url
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     )
     from seqpack_cli.shards.shard import Shard
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
+    from seqpack_cli.shards.streams import StreamsBatch
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns.column import Column
@@ -50,10 +58,15 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
-    from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
+    from seqpack_cli.training.batch_tensors import (
+        PackedTensors,
+        PaddedTensors,
+        StreamTensors,
+        VarlenTensors,
+    )
     from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
     from seqpack_cli.training.dealing import SamplerOptions
-    from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
+    from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan, StreamSlice
     from seqpack_cli.training.epoch_sampler import EpochSampler
     from seqpack_cli.training.shard_dataset import ShardDataset
     from seqpack_cli.training.store_batches import StoreBatches
@@ -71,11 +84,15 @@ if TYPE_CHECKING:
         Report,
         SplitsReport,
     )
+    from seqpack_cli.verification.user_models.model_options import ModelOptions
+    from seqpack_cli.verification.user_models.model_report import CheckReport, ModelReport
+    from seqpack_cli.verification.user_models.verify_model import verify_model
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
 _MODULE_OF = {
     "Batch": "shards.layouts",
+    "CheckReport": "verification.user_models.model_report",
     "Column": "tokens.columns.column",
     "CombinedStore": "tokens.combined_store",
     "Control": "verification.report",
@@ -95,6 +112,9 @@ _MODULE_OF = {
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
+    "ModelError": "errors",
+    "ModelOptions": "verification.user_models.model_options",
+    "ModelReport": "verification.user_models.model_report",
     "OptionError": "errors",
     "Origin": "tokens.origin",
     "PackOptions": "batching.pack_options",
@@ -114,6 +134,9 @@ _MODULE_OF = {
     "SplitsReport": "verification.report",
     "StoreBatches": "training.store_batches",
     "StoreDataset": "training.store_dataset",
+    "StreamSlice": "training.epoch_plan",
+    "StreamTensors": "training.batch_tensors",
+    "StreamsBatch": "shards.streams",
     "TextValues": "tokens.columns.text_values",
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
@@ -146,11 +169,13 @@ _MODULE_OF = {
     "unpack_sequence": "shards.sequence_arrays",
     "unpad_sequence": "shards.sequence_arrays",
     "verify": "verification.verify_run",
+    "verify_model": "verification.user_models.verify_model",
 }
 
 __all__ = [
     "FILLER",
     "Batch",
+    "CheckReport",
     "Column",
     "CombinedStore",
     "Control",
@@ -169,6 +194,9 @@ __all__ = [
     "LayoutSpeed",
     "LevelReport",
     "MachineError",
+    "ModelError",
+    "ModelOptions",
+    "ModelReport",
     "OptionError",
     "Origin",
     "PackOptions",
@@ -188,6 +216,9 @@ __all__ = [
     "SplitsReport",
     "StoreBatches",
     "StoreDataset",
+    "StreamSlice",
+    "StreamTensors",
+    "StreamsBatch",
     "TargetOptions",
     "TextValues",
     "TokenSequence",
@@ -220,6 +251,7 @@ __all__ = [
     "unpack_sequence",
     "unpad_sequence",
     "verify",
+    "verify_model",
 ]
 
 

@@ -72,6 +72,20 @@ class MachineError(SeqpackError):
     exit_code = 5
 
 
+class ModelError(SeqpackError):
+    """The user's own model raised an exception; its traceback is shown below the message."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, hint: str | None = None, *, traceback: str = "") -> None:
+        super().__init__(message, hint)
+        self.traceback = traceback.rstrip()
+
+    def __str__(self) -> str:
+        lines = map(escape_controls, self.traceback.split("\n"))
+        return "\n".join([super().__str__(), "", *lines]) if self.traceback else super().__str__()
+
+
 def escape_controls(text: str) -> str:
     """Escape control characters, and characters that change the direction of text, as Python does.
 

@@ -30,7 +30,12 @@ class NumberedBatches:
         if seed is not None:
             order = shuffled(num_batches, seed=seed, stream=BATCHES)
         keys = range(self.FIRST_KEY, self.FIRST_KEY + num_batches)
-        return EpochPlan(keys, order, lambda: np.array(self.cells, np.int64))
+        return EpochPlan(keys, order, self.count_costs)
+
+    def count_costs(self, cost: str) -> np.ndarray:
+        """Return the cells, or for attention the same costs the other way round."""
+        cells = np.array(self.cells, np.int64)
+        return {"tokens": cells, "attention": cells.max() - cells}[cost]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Way:
     world_size: int = 1
     drop_last: bool = False
     repeat: bool = True
-    balance: bool = False
+    balance: str | None = None
     longest_first: bool = False
     skip: tuple[int, ...] = ()
     num_steps: int | None = None
@@ -59,11 +64,14 @@ def slow_deal(
     num_full = len(order) // world_size
     dealt, last = list(order[: num_full * world_size]), list(order[num_full * world_size :])
     if costs is not None:
-        num_windows = max(num_full // 64, 1)
-        sizes = [num_full // num_windows] * num_windows
-        for larger in range(num_full % num_windows):
+        num_tail = num_full // 32
+        dealt = slow_put_first(dealt, costs, num_tail * world_size)
+        num_windows = max((num_full - num_tail) // 64, 1)
+        sizes = [(num_full - num_tail) // num_windows] * num_windows
+        for larger in range((num_full - num_tail) % num_windows):
             sizes[larger] += 1
-        ends = [world_size * sum(sizes[: number + 1]) for number in range(num_windows)]
+        sizes.insert(0, num_tail)
+        ends = [world_size * sum(sizes[: number + 1]) for number in range(len(sizes))]
         parts = [dealt[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         dealt = [n for part in parts for n in sorted(part, key=lambda number: -costs[number])]
     steps = [dealt[start : start + world_size] for start in range(0, len(dealt), world_size)]
@@ -94,6 +102,7 @@ def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: i
         The numbers of the batches in one list; those of a step follow each other.
     """
     shuffle_seed = epoch_seed(seed, epoch)
+    costs = {"tokens": cells, "attention": [max(cells) - cell for cell in cells]}
     whole = slow_shuffled(len(cells), seed=shuffle_seed, stream=BATCHES)
     rest = list(whole)
     taken: list[int] = []
@@ -108,7 +117,7 @@ def slow_epoch(cells: Sequence[int], ways: Sequence[Way], *, seed: int, epoch: i
             way.world_size,
             drop_last=way.drop_last,
             repeated=[number for number in whole if number not in way.skip],
-            costs=cells if way.balance else None,
+            costs=costs[way.balance] if way.balance else None,
             seed=shuffle_seed,
         )
         if steps and not way.repeat:

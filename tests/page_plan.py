@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from page_selection import Selected, is_first_split, round_seed
 
+SHARED = ("varlen", "streams")  # layouts whose rows are shared by sequences
 Options = dict[str, Any]  # as the manifest of shards has them, and `layout`
 DEFAULTS: Options = {
     "batch_size": None,
@@ -38,6 +39,7 @@ DEFAULTS: Options = {
     "drop_column": [],
     "store_column": None,
     "pad_to_multiple": 1,
+    "align_sequences": 1,
     "shard_bytes": 67_108_864,
 }
 
@@ -49,6 +51,9 @@ class Row:
     index: int
     start: int
     length: int
+    row_index: int = 0  # the shared row in its batch, or the stream
+    goes_on_before: bool = False  # from the batch before
+    goes_on_after: bool = False  # in the next batch
 
 
 @dataclass
@@ -56,8 +61,9 @@ class PlannedBatch:
     """The rows of a batch."""
 
     rows: list[Row]
-    width: int = 0  # of a padded one
+    width: int = 0  # of a padded one, and of rows that sequences share
     num_filler_rows: int = 0
+    num_rows: int = 1  # of a rectangle whose rows are shared
 
 
 @dataclass
@@ -73,8 +79,11 @@ class PagePlan:
 def fill_in(layout: str, given: Options) -> Options:
     """Return the options as the manifest records them."""
     options = {**DEFAULTS, **given}
-    if layout == "varlen":
-        options["fill"] = options["fill"] or "best-fit"
+    if layout in SHARED:
+        if layout == "streams" and options["batch_size"] is None:
+            options["batch_size"] = 64
+        default = "best-fit" if layout == "varlen" else "chunk"
+        options["fill"] = options["fill"] or default
         is_best_fit = options["fill"] == "best-fit"
         options["order"] = "length" if is_best_fit else "none"
         options["overflow"] = options["overflow"] or "split"
@@ -120,15 +129,20 @@ def make_plan(lengths: list[int], layout: str, options: Options, selected: Selec
     plan.keys = _choose_keys([lengths[index] for index in visited], options)
     for number, some in enumerate(selected.rounds):
         order: list[int] = list(range(len(lengths)))
+        seed = round_seed(options["seed"], number)
         if options["shuffle"]:
-            order = permute(len(lengths), round_seed(options["seed"], number), 0)
+            order = permute(len(lengths), seed, 0)
         taken = [index for index in order if index in some and index not in left_out]
         rows = [Row(index, 0, lengths[index]) for index in taken]
-        if layout == "varlen":
-            plan.batches += _fill_rows(rows, options)
+        if layout in SHARED:
+            deal = _deal_streams if layout == "streams" else _deal_rows
+            filled = _fill_rows(rows, options)
+            if options["shuffle"] and options["fill"] == "best-fit" and options["batch_size"]:
+                filled = [filled[place] for place in permute(len(filled), seed, 5)]
+            plan.batches += deal(filled, options)
         else:
             _cut_buckets(plan, rows, layout, options)
-    if options["shuffle"]:
+    if options["shuffle"] and layout != "streams":
         places = permute(len(plan.batches), options["seed"], 1)
         plan.batches = [plan.batches[place] for place in places]
     return plan
@@ -157,6 +171,8 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         drop("drop_shorter", lambda length: length < options["drop_shorter"])
     if options["drop_longer"] is not None:
         drop("drop_longer", lambda length: length > options["drop_longer"])
+    if options["where"]:
+        leave_out("where", [index for index in left if not selected.fits[index]])
     if (has_target := selected.has_target) is not None:
         leave_out("no_target", [index for index in left if not has_target[index]])
     if is_first_split(options) and (options["passes"] or options["share"]):
@@ -249,22 +265,27 @@ def _choose_keys(lengths: list[int], options: Options) -> list[int] | None:
     return [-key for key in reversed(best[1])]
 
 
-def _fill_rows(rows: list[Row], options: Options) -> list[PlannedBatch]:
-    """Return the shared rows of varlen."""
+def _fill_rows(rows: list[Row], options: Options) -> list[list[Row]]:
+    """Return the sequences and pieces of each row that they share."""
     most = options["max_tokens"]
+
+    def rounded(row: Row) -> int:
+        return round_up(row.length, options["align_sequences"])
+
+    if options["fill"] == "chunk":
+        return _cut_chunks(rows, most)
     pieces = [
         Row(row.index, start, min(most, row.length - start))
         for row in rows
         for start in range(0, row.length, most)
     ]
     if options["fill"] == "sequential":
-        cut = _cut(pieces, lambda found: sum(row.length for row in found) > most)
-        return [PlannedBatch(found) for found in cut]
+        return _cut(pieces, lambda found: sum(map(rounded, found)) > most)
     bins: list[list[int]] = []  # places in pieces
     rooms: list[tuple[int, int]] = []  # of each bin: room, and since when
-    by_length = sorted(range(len(pieces)), key=lambda place: -pieces[place].length)
+    by_length = sorted(range(len(pieces)), key=lambda place: -rounded(pieces[place]))
     for now, place in enumerate(by_length):
-        length = pieces[place].length
+        length = rounded(pieces[place])
         fitting = [(*room, number) for number, room in enumerate(rooms) if room[0] >= length]
         if not fitting:
             fitting = [(most, now, len(bins))]
@@ -273,4 +294,60 @@ def _fill_rows(rows: list[Row], options: Options) -> list[PlannedBatch]:
         room, _, number = min(fitting)
         bins[number].append(place)
         rooms[number] = (room - length, now)
-    return [PlannedBatch([pieces[place] for place in sorted(found)]) for found in bins]
+    return [[pieces[place] for place in sorted(found)] for found in bins]
+
+
+def _cut_chunks(rows: list[Row], most: int) -> list[list[Row]]:
+    """Take one token after another; a row ends with its last token that fits."""
+    chunks: list[list[Row]] = []
+    num_before = 0  # tokens of all chunks
+    for row in rows:
+        for start in range(row.length):
+            if num_before % most == 0:
+                chunks.append([])
+            if start == 0 or num_before % most == 0:
+                chunks[-1].append(Row(row.index, start, 0))
+            chunks[-1][-1].length += 1
+            num_before += 1
+    return chunks
+
+
+def _deal_rows(filled: list[list[Row]], options: Options) -> list[PlannedBatch]:
+    """Put rows into the batches of varlen."""
+    if options["batch_size"] is None:
+        return [PlannedBatch(row) for row in filled]
+    batches = []
+    for first in range(0, len(filled), options["batch_size"]):
+        some = filled[first : first + options["batch_size"]]
+        for number, found in enumerate(some):
+            for row in found:
+                row.row_index = number
+        num_rows = options["batch_size"] if options["last_batch"] == "pad" else len(some)
+        rows = [row for found in some for row in found]
+        batches.append(PlannedBatch(rows, options["max_tokens"], num_rows=num_rows))
+    return batches
+
+
+def _deal_streams(filled: list[list[Row]], options: Options) -> list[PlannedBatch]:
+    """Put rows into the batches of streams."""
+    num_streams = options["batch_size"]
+    waiting = list(filled)
+    streams = []
+    for number in range(num_streams):
+        num_rows = len(filled) // num_streams + (num_streams - number <= len(filled) % num_streams)
+        streams.append([waiting.pop(0) for _ in range(num_rows)])
+    batches = []
+    for step in range(len(streams[-1])):
+        rows = []
+        for number, stream in enumerate(streams):
+            if step >= len(stream):
+                continue
+            for row in stream[step]:
+                row.row_index = number
+            if step > 0:
+                stream[step][0].goes_on_before = stream[step][0].start > 0
+            if step + 1 < len(stream):
+                stream[step][-1].goes_on_after = stream[step + 1][0].start > 0
+            rows += stream[step]
+        batches.append(PlannedBatch(rows, options["max_tokens"], num_rows=num_streams))
+    return batches

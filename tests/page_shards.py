@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 from blake3 import blake3
-from page_plan import Options, PlannedBatch, fill_in, make_plan
+from page_plan import SHARED, Options, PlannedBatch, Row, fill_in, make_plan, round_up
 from page_selection import select, spell
 from page_store import (
     DTYPES,
@@ -30,7 +30,11 @@ STORE_COUNTS = ["num_sequences", "num_tokens"]
 TENSORS = {
     "packed": ["lengths", "original_indices", "batch_sizes", "sequence_offsets", "step_offsets"],
     "padded": ["lengths", "original_indices", "widths", "num_filler_rows", "sequence_offsets"],
-    "varlen": ["lengths", "original_indices", "piece_starts", "sequence_offsets"],
+    "varlen": ["lengths", "original_indices", "piece_starts", "row_indices", "sequence_offsets"],
+    "streams": [
+        *["lengths", "original_indices", "piece_starts", "row_indices", "resets", "next_ids"],
+        "sequence_offsets",
+    ],
 }
 
 
@@ -51,6 +55,8 @@ class ShardWriter:
         self.names = [*TENSORS[layout], "data_offsets", "data"]
         if layout == "padded" and self.options["last_batch"] != "pad":
             self.names.remove("num_filler_rows")
+        if layout == "varlen" and self.options["batch_size"] is None:
+            self.names.remove("row_indices")
 
     def write(self) -> None:
         """Write shards and manifest."""
@@ -75,7 +81,7 @@ class ShardWriter:
         kept += ("tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 8,
+            "format_version": 9,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
@@ -130,7 +136,7 @@ class ShardWriter:
         return -(-max(left, 0) // len(self.store.sequences))
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "8", "layout": self.layout}
+        values = {"format": "seqpack.shards", "format_version": "9", "layout": self.layout}
         return make_tensor_file({**values, "stores_blake3": ",".join(self.digests)}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
@@ -174,6 +180,11 @@ class ShardWriter:
                     found["num_filler_rows"].append(num_filler)
             else:
                 found["piece_starts"] += [row.start for row in rows]
+                if "row_indices" in found:
+                    found["row_indices"] += [row.row_index for row in rows]
+                if self.layout == "streams":
+                    found["resets"] += [0 if row.goes_on_before else 1 for row in rows]
+                    found["next_ids"] += [self._find_next_id(row) for row in rows]
             found["data_offsets"].append(len(found["data"]))
         arrays = {name: np.array(values, "<i8") for name, values in found.items() if name != "data"}
         for column in self.store.manifest["columns"]:
@@ -185,13 +196,35 @@ class ShardWriter:
         if self.layout == "packed":
             steps = range(max(map(len, rows)))
             return [row[step] for step in steps for row in rows if len(row) > step]
-        if self.layout == "varlen":
-            return [value for row in rows for value in row]
+        if self.layout in SHARED:
+            return self._lay_out_shared(rows, batch, fill)
         cells = []
         for row in [*rows, *[[]] * batch.num_filler_rows]:
             padding = [fill] * (batch.width - len(row))
             cells += row + padding if self.side == "right" else padding + row
         return cells
+
+    def _lay_out_shared(self, rows: list[list[int]], batch: PlannedBatch, fill: int) -> list[int]:
+        """Fill one shared row after another; then turn those of streams on their side."""
+        multiple, length = self.options["align_sequences"], batch.width
+        shared: list[list[int]] = [[] for _ in range(batch.num_rows)]
+        for row, values in zip(batch.rows, rows, strict=True):
+            padding = [fill] * (round_up(len(values), multiple) - len(values))
+            shared[row.row_index] += values + padding
+        if self.options["batch_size"] is not None:
+            shared = [values + [fill] * (length - len(values)) for values in shared]
+        if self.layout == "streams":
+            return [values[step] for step in range(length) for values in shared]
+        return [value for values in shared for value in values]
+
+    def _find_next_id(self, row: Row) -> int:
+        if not row.goes_on_after:
+            return -1
+        following = row.start + row.length
+        targets = self.store.columns.get("targets")
+        if targets is not None and targets[row.index][following] == 0:
+            return -1
+        return self.store.sequences[row.index][following]
 
     def _write_shard(self, number: int, batches: list[PlannedBatch]) -> dict[str, Any]:
         arrays = self._lay_out(batches)
@@ -206,7 +239,7 @@ class ShardWriter:
             "num_rows": len(arrays["lengths"]),
             "num_filler_rows": sum(batch.num_filler_rows for batch in batches),
             "num_sequences": starts.count(0),
-            "num_split_sequences": starts.count(most) if self.layout == "varlen" else 0,
+            "num_split_sequences": sum(0 < start <= most for start in starts) if most else 0,
             "num_tokens": num_tokens,
             "num_target_tokens": int(arrays.get("column.targets", arrays["lengths"]).sum()),
             "num_padding_cells": len(arrays["data"]) - num_tokens,
@@ -327,7 +360,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 8)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 9)
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]
@@ -375,8 +408,41 @@ def _find_cell(
     if manifest["layout"] == "packed":
         sizes = arrays["batch_sizes"][slice(*arrays["step_offsets"][batch : batch + 2])]
         return int(sizes[:step].sum()) + row
-    if manifest["layout"] == "varlen":
-        return int(lengths[:row].sum()) + step
+    if manifest["layout"] in SHARED:
+        first = int(arrays["sequence_offsets"][batch])
+        shared = arrays["row_indices"][first:] if "row_indices" in arrays else [0] * (row + 1)
+        options, number = manifest["options"], int(shared[row])
+        place = step
+        for before in range(row):
+            if shared[before] == number:
+                place += round_up(int(lengths[before]), options["align_sequences"])
+        if manifest["layout"] == "streams":
+            return place * int(options["batch_size"]) + number
+        return number * int(options["max_tokens"]) + place
     width = int(arrays["widths"][batch])
     padding = width - int(lengths[row]) if manifest["padding_side"] == "left" else 0
     return row * width + padding + step
+
+
+def read_streams(folder: Path) -> list[tuple[list[int], list[int]]]:
+    """Read what a model sees of streams between two resets, stream by stream: ids and next ids."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    streams: list[list[tuple[list[int], list[int]]]]
+    streams = [[] for _ in range(manifest["options"]["batch_size"])]
+    for entry in manifest["shards"]:
+        arrays = safetensors.numpy.load_file(folder / entry["name"])
+        for batch in range(entry["num_batches"]):
+            first, end = arrays["sequence_offsets"][batch : batch + 2]
+            for row in range(first, end):
+                seen = streams[arrays["row_indices"][row]]
+                if arrays["resets"][row]:
+                    seen.append(([], []))
+                cells = (
+                    arrays["data_offsets"][batch]
+                    + _find_cell(manifest, arrays, batch, row - first, step)
+                    for step in range(arrays["lengths"][row])
+                )
+                ids, next_ids = seen[-1]
+                ids += [int(arrays["data"][cell]) for cell in cells]
+                next_ids.append(int(arrays["next_ids"][row]))
+    return [run for stream in streams for run in stream]

@@ -20,16 +20,19 @@ from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.runs.workers import Executor
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 Arrays = dict[str, np.ndarray]
+PLAIN_GEOMETRY = Geometry()
 
 # Two whole batches and a short one at batch_size 3; equal neighbours, a row of one id.
 LENGTHS = (3, 9, 5, 1, 5, 12, 2)
@@ -133,23 +136,26 @@ def to_arrays(batch: Batch) -> Arrays:
     elif isinstance(batch, PaddedBatch):
         own["widths"] = np.array([batch.ids.shape[1]])
     else:
+        assert isinstance(batch, (VarlenBatch, StreamsBatch))
         own["piece_starts"] = batch.piece_starts
+        if batch.row_indices is not None:
+            own["row_indices"] = batch.row_indices
+    if isinstance(batch, StreamsBatch):
+        own |= {"resets": batch.resets, "next_ids": batch.next_ids}
     first = {"lengths": batch.lengths, "original_indices": batch.original_indices}
     return {**first, **own, "data": batch.data}
 
 
-def join_batches(layout: str, batches: Sequence[Batch], *, filler: bool = False) -> Arrays:
-    """Join the arrays of batches into those of a shard, one batch after another.
-
-    Args:
-        filler: whether batches are filled up with empty rows; adds `num_filler_rows`.
-    """
+def join_batches(
+    layout: str, batches: Sequence[Batch], geometry: Geometry = PLAIN_GEOMETRY
+) -> Arrays:
+    """Join the arrays of batches into those of a shard, one batch after another."""
     parts = [to_arrays(batch) for batch in batches]
     for part, batch in zip(parts, batches, strict=True):
-        if filler:
+        if geometry.has_filler_rows:
             assert isinstance(batch, PaddedBatch)
             part["num_filler_rows"] = np.array([batch.num_filler_rows])
-    names = tensor_names(layout, filler=filler)
+    names = tensor_names(layout, geometry)
     tensors = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     for name, offsets in OFFSETS_OF.items():
         if name in tensors:
@@ -211,7 +217,7 @@ def make_shards(
     """Make folder/store of random texts of these lengths, and pack it into folder/shards."""
     make = make_column_store if has_columns else make_store
     store = make(folder, make_texts(lengths, seed))
-    if options.get("layout") != "varlen":
+    if options.get("layout") not in ("varlen", "streams"):
         options.setdefault("batch_size", 3)
     pack(store, folder / "shards", PackOptions(**options), executor=Executor(num_workers=1))
     return folder / "shards"

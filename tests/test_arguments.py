@@ -134,7 +134,7 @@ def test_checked_function_is_called_as_before() -> None:
         (seqpack.PackOptions, {"seed": None}, "seed is None, expected int"),
         (seqpack.PackOptions, {"shuffle": "yes"}, "shuffle is 'yes', expected bool or None"),
         (seqpack.SamplerOptions, {"skip": 3}, "skip is 3, expected a sequence of int"),
-        (seqpack.SamplerOptions, {"balance": "no"}, "balance is 'no', expected bool"),
+        (seqpack.SamplerOptions, {"balance": True}, "balance is True, expected str or None"),
         (seqpack.VerifyOptions, {"sample": "all"}, "sample is 'all', expected int or None"),
         (
             seqpack.VerifyOptions,

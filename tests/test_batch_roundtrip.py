@@ -39,9 +39,9 @@ def make_batch(store: TokenStore, layout: str, indices: list[int] = ROWS) -> Bat
 
 
 def find(
-    batch: Batch, store: TokenStore, *, max_tokens: int | None = None
+    batch: Batch, store: TokenStore, *, piece_length: int | None = None
 ) -> list[tuple[int | None, str]]:
-    return list(check_batch(batch, store, CPU, max_tokens=max_tokens))
+    return list(check_batch(batch, store, CPU, piece_length=piece_length))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -172,7 +172,7 @@ PIECES = [(3, 0, 1), (5, 8, 12), (1, 0, 8), (5, 0, 8)]
 
 
 def test_pieces_of_split_sequences_are_compared_with_their_part(store: TokenStore) -> None:
-    assert find(make_pieces(store, PIECES), store, max_tokens=MAX_TOKENS) == []
+    assert find(make_pieces(store, PIECES), store, piece_length=MAX_TOKENS) == []
 
 
 @pytest.mark.parametrize("row", range(4))
@@ -183,7 +183,7 @@ def test_flipped_id_of_a_piece_is_named_by_its_row_in_the_shard(
     cell = int(batch.lengths[: row + 1].sum()) - 1
     batch.data[cell] += 1
     step = int(batch.lengths[row]) - 1
-    assert find(batch, store, max_tokens=MAX_TOKENS) == [
+    assert find(batch, store, piece_length=MAX_TOKENS) == [
         (row, f"id {batch.data[cell]} at step {step}, the token store has {batch.data[cell] - 1}")
     ]
 
@@ -200,7 +200,7 @@ def test_flipped_id_of_a_piece_is_named_by_its_row_in_the_shard(
 def test_piece_of_another_part_is_found(store: TokenStore, start: int, what: str) -> None:
     batch = make_pieces(store, PIECES)
     batch = replace(batch, piece_starts=np.array([0, start, 0, 0]))
-    ((row, found),) = find(batch, store, max_tokens=MAX_TOKENS)
+    ((row, found),) = find(batch, store, piece_length=MAX_TOKENS)
     assert row == 1
     assert re.fullmatch(what, found)
 

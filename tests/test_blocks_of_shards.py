@@ -35,10 +35,10 @@ max_cells = st.one_of(st.integers(1, 60), st.just(1 << 18))
 
 
 def read_blocks(
-    shard: Shard, store: TokenStore, max_cells: int, max_tokens: int | None
+    shard: Shard, store: TokenStore, max_cells: int, piece_length: int | None
 ) -> list[Block]:
     spans = cut_blocks(shard, max_cells=max_cells)
-    return [read_block(shard, store, span, max_tokens=max_tokens) for span in spans]
+    return [read_block(shard, store, span, piece_length=piece_length) for span in spans]
 
 
 def with_cell_numbers(shard: Shard) -> Shard:
@@ -83,7 +83,7 @@ def split_stacks(block: Block) -> Iterator[tuple[Stack, np.ndarray, np.ndarray]]
 
 def list_rows(kind: Kind, block: Block) -> Iterator[tuple[int, list[int], list[int]]]:
     """Yield (batch, cells of a row, what is expected there) of every row of a block."""
-    if kind.layout == "varlen":
+    if kind.shares_rows:
         yield block.span.first, block.data.tolist(), block.expected.tolist()
         return
     for stack, data, expected in split_stacks(block):
@@ -118,7 +118,7 @@ def test_every_token_is_in_one_block_beside_the_stores(
     kind: Kind, seed: int, max_cells: int
 ) -> None:
     shard, store = draw_shard(kind, seed)
-    blocks = read_blocks(with_cell_numbers(shard), store, max_cells, kind.max_tokens)
+    blocks = read_blocks(with_cell_numbers(shard), store, max_cells, kind.piece_length)
     tokens = list_tokens(shard)
     seen: list[int] = []
     for block in blocks:
@@ -129,7 +129,7 @@ def test_every_token_is_in_one_block_beside_the_stores(
             seen += cells
             places = [tokens[cell] for cell in cells]
             assert wanted == [int(store[index][step]) for index, step, _ in places]
-            if kind.layout != "varlen":  # whose row here is the whole block
+            if not kind.shares_rows:  # whose row here is the whole block
                 assert {place[2] for place in places} == {batch}
         assert block.num_tokens == len(seen) - num_before
     assert sorted(seen) == sorted(tokens)
@@ -151,7 +151,7 @@ def test_blocks_go_upwards_and_are_about_as_large_as_asked(
             assert following == (span.first, 0)
             following = (span.last, 0)
             assert sum(cells[1:]) < max_cells
-            assert kind.layout == "varlen" or max(cells) <= max_cells
+            assert kind.shares_rows or max(cells) <= max_cells
             continue
         start, end = span.window
         assert (span.last, following) == (span.first + 1, (span.first, start))
@@ -175,8 +175,8 @@ def count_cells(batch: Batch) -> int:
 @given(seed=st.integers(0, 10**6))
 def test_stacks_join_neighbours_of_the_same_shape(kind: Kind, seed: int) -> None:
     shard, store = draw_shard(kind, seed, num_most=40)
-    (block,) = read_blocks(shard, store, 1 << 18, kind.max_tokens)
-    if kind.layout == "varlen":
+    (block,) = read_blocks(shard, store, 1 << 18, kind.piece_length)
+    if kind.shares_rows:
         assert block.stacks == []
         return
     shapes = []
@@ -237,7 +237,13 @@ def test_row_of_another_length_is_not_of_the_store(kind: Kind, cells: int) -> No
     offsets = shard.tensors["sequence_offsets"][:-1]
     for row, index in enumerate(shard.tensors["original_indices"].tolist()):
         others = [other for other, length in enumerate(lengths) if length != lengths[index]]
-        if kind.splits or index < 0 or not others or row not in offsets:
+        if (
+            kind.splits
+            or kind.piece_length is None
+            or index < 0
+            or not others
+            or row not in offsets
+        ):
             continue
         changed = shard.tensors["original_indices"].copy()
         changed[row] = others[0]
@@ -258,7 +264,7 @@ def assert_row_is_strange(
 
 def assert_strange_where(shard: Shard, store: TokenStore, kind: Kind, cells: int, row: int) -> None:
     batch = int(np.searchsorted(shard.tensors["sequence_offsets"], row, "right")) - 1
-    blocks = read_blocks(shard, store, cells, kind.max_tokens)
+    blocks = read_blocks(shard, store, cells, kind.piece_length)
     assert any(not block.is_of_store for block in blocks)
     for block in blocks:
         assert block.is_of_store == (not block.span.first <= batch < block.span.last)
@@ -289,7 +295,8 @@ def test_piece_longer_or_shorter_than_the_split_is_not_of_the_store() -> None:
         (5, 6, 5, False),
         (4, 5, 5, True),  # where it begins is for the level `structure`
         (0, 12, None, True),
-        (0, 11, None, False),
+        (0, 11, None, True),
+        (2, 11, None, False),
         (12, 1, 5, False),
     ):
         ids = np.zeros(length, np.uint16)

@@ -150,6 +150,84 @@ def test_varlen_is_one_row_in_the_order_given(rows: list[list[int]]) -> None:
     assert again == rows
 
 
+def fill_lines(
+    rows: Sequence[list[int]], *, row_length: int | None, multiple: int, fill: int
+) -> list[list[int]]:
+    """Put rows one after another into lines, each rounded up to a multiple."""
+    lines: list[list[int]] = []
+    for row in rows:
+        cells = [*row, *[fill] * (-len(row) % multiple)]
+        if not lines or (row_length and len(lines[-1]) + len(cells) > row_length):
+            lines.append([])
+        lines[-1] += cells
+    return [line + [fill] * ((row_length or len(line)) - len(line)) for line in lines]
+
+
+@given(
+    rows=ROWS,
+    row_length=st.sampled_from([None, 8, 12]),
+    multiple=st.sampled_from([1, 2, 4]),
+    num_more=st.sampled_from([None, 0, 2]),
+)
+def test_varlen_fills_rows_of_one_length(
+    rows: list[list[int]], row_length: int | None, multiple: int, num_more: int | None
+) -> None:
+    sequences = [
+        TokenSequence(ids, number, {"twice": ids * 2})
+        for number, ids in enumerate(map(torch.tensor, rows))
+    ]
+    fill = functools.partial(fill_lines, row_length=row_length, multiple=multiple)
+    lines, num_rows = fill(rows, fill=PAD), None
+    if row_length is not None and num_more is not None:
+        num_rows = len(lines) + num_more
+        lines += [[PAD] * row_length] * num_more
+    batch = collate_varlen(
+        sequences,
+        row_length=row_length,
+        num_rows=num_rows,
+        align_sequences=multiple,
+        pad_id=PAD,
+        labels="next",
+    )
+    assert batch.ids.tolist() == (lines[0] if row_length is None else lines)
+    assert batch.labels is not None
+    for values, cells in (
+        (batch.labels, slow_labels(rows)),
+        (batch.columns["twice"], [[2 * id_ for id_ in row] for row in rows]),
+    ):
+        assert isinstance(values, torch.Tensor)
+        expected = [value for line in fill(cells, fill=-100) for value in line]
+        found = values.flatten().tolist()
+        assert found == expected + [-100] * (len(found) - len(expected))
+    numbers = batch.sequence_ids
+    assert [batch.ids[numbers == row].tolist() for row in range(len(rows))] == rows
+    assert [batch.position_ids[numbers == row].tolist() for row in range(len(rows))] == [
+        [*range(len(row))] for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"row_length": 4}, "sequence 1 has 5 ids, expected at most row_length 4"),
+        (
+            {"row_length": 6, "num_rows": 1},
+            "the sequences take 2 rows of 6 cells, expected at most num_rows 1",
+        ),
+        ({"num_rows": 2}, "num_rows is 2, expected None without row_length"),
+        (
+            {"row_length": 6, "align_sequences": 4},
+            "row_length is 6, expected a multiple of align_sequences 4",
+        ),
+        ({"row_length": 0}, "row_length is 0, expected at least 1"),
+        ({"pad_id": -1}, "pad_id is -1, expected at least 0"),
+    ],
+)
+def test_varlen_rows_that_do_not_fit_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        collate_varlen(make_sequences([[1, 2], [3, 4, 5, 6, 7]]), **options)
+
+
 @given(rows=ROWS, side=st.sampled_from(["right", "left"]))
 def test_labels_are_the_next_ids_of_the_same_row(rows: list[list[int]], side: str) -> None:
     sequences = make_sequences(rows)

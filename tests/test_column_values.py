@@ -226,8 +226,8 @@ def test_every_wrong_tag_is_found_in_its_row(
 ) -> None:
     shards = open_shards(make_shards(tmp_path, count=9, **LAYOUTS[name]))
     shard, store = shards.open_shard(0), open_store(tmp_path / "store")
-    max_tokens = shards.options.max_tokens
-    roundtrip = Roundtrip(store, torch.device("cpu"), max_tokens, max_batch_tokens)
+    length = shards.options.piece_length
+    roundtrip = Roundtrip(store, torch.device("cpu"), length, max_batch_tokens)
     tags = shard.tensors["column.tags"]
     for row in np.flatnonzero(shard.tensors["lengths"] > 0).tolist():
         cell = int(shard.arrays.find_cells(np.array([row]))[-1])

@@ -32,7 +32,7 @@ COUNTS = ("num_rows", "num_filler_rows", "num_sequences", "num_tokens", "num_pad
 
 def count_entry(shard: Shard, kind: Kind) -> dict[str, int]:
     """Count what the manifest says of a shard."""
-    _, table = check_batches(shard, max_tokens=kind.max_tokens)
+    _, table = check_batches(shard, max_tokens=kind.piece_length)
     columns = {name: getattr(table, name, None) for name in COUNTS}
     columns["num_padding_cells"] = table.num_cells - table.num_tokens
     counts = {name: int(column.sum()) for name, column in columns.items() if column is not None}
@@ -43,10 +43,10 @@ def iter_levels(
     shard: Shard, store: TokenStore, kind: Kind, entry: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Yield (level, what) of all that is found in a shard."""
-    found, table = check_batches(shard, max_tokens=kind.max_tokens)
+    found, table = check_batches(shard, max_tokens=kind.piece_length)
     found += mark_rows(shard, Coverage([len(store)], [1])) + check_counts(NAME, entry, table)
     yield from ((finding.level, finding.what) for finding in found)
-    roundtrip = Roundtrip(store, torch.device("cpu"), kind.max_tokens, 1 << 15)
+    roundtrip = Roundtrip(store, torch.device("cpu"), kind.piece_length, 1 << 15)
     for finding in check_shard(shard, roundtrip, on_advance=lambda _: None):
         yield finding.level, finding.what
 

@@ -46,6 +46,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("one_thread", "work")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once
 @pytest.mark.parametrize("path", RUNNING, ids=lambda path: path.name)
 def test_blocks_of_a_page_do_what_it_shows(path: Path) -> None:
     run_page(path.read_text())
@@ -90,12 +91,14 @@ def test_links_of_a_page_resolve(path: Path) -> None:
 def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.batching.layout_rules import LAYOUTS
     from seqpack_cli.shards import recorded_options, shard_manifest
+    from seqpack_cli.shards.geometry import Geometry
     from seqpack_cli.shards.shard_tensors import tensor_names
     from seqpack_cli.tokens import store_manifest
     from seqpack_cli.tokens.imports.import_options import ImportOptions
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 
-    names = {name for layout in LAYOUTS for name in tensor_names(layout, filler=True)}
+    geometry = Geometry(has_filler_rows=True, num_rows=1)
+    names = {name for layout in LAYOUTS for name in tensor_names(layout, geometry)}
     for fields in ("MANIFEST_FIELDS", "LEDGER_FIELDS", "SHARD_FIELDS"):
         names |= set(getattr(shard_manifest, fields))
     for fields in ("MANIFEST_FIELDS", "LEDGER_NAMES", "PART_FIELDS", "RANGE_FIELDS"):

@@ -120,7 +120,7 @@ def ways(max_world_size: int = 7) -> st.SearchStrategy[Way]:
         world_size=st.integers(1, max_world_size),
         drop_last=st.booleans(),
         repeat=st.booleans(),
-        balance=st.booleans(),
+        balance=st.sampled_from([None, "tokens", "attention"]),
         longest_first=st.booleans(),
     ).filter(lambda way: way.repeat or not way.drop_last)
 
@@ -223,7 +223,9 @@ def test_orders_stay_as_they_are() -> None:
     ]
     assert [take([sampler], None) for _ in range(3)] == expected
     cells = [5, 40, 12, 7, 7, 33, 2, 18, 25, 9]
-    balanced = make_ranks(NumberedBatches(cells), Way(3, balance=True, longest_first=True), seed=7)
+    balanced = make_ranks(
+        NumberedBatches(cells), Way(3, balance="tokens", longest_first=True), seed=7
+    )
     assert take(balanced, None) == [5, 1, 8, 7, 2, 4, 0, 6, 3, 9, 6, 7]
 
 
@@ -257,7 +259,7 @@ def test_two_samplers_of_a_seed_agree_and_disturb_nobody() -> None:
 def test_without_shuffle_the_order_is_that_of_the_data() -> None:
     samplers = make_ranks(NumberedBatches(range(6)), Way(2), shuffle=False)
     assert [take(samplers, None) for _ in range(2)] == [[*range(6)], [*range(6)]]
-    balanced = make_ranks(NumberedBatches([5, 9, 1, 7]), Way(2, balance=True), shuffle=False)
+    balanced = make_ranks(NumberedBatches([5, 9, 1, 7]), Way(2, balance="tokens"), shuffle=False)
     assert [take(balanced, None) for _ in range(2)] == [[1, 3, 2, 0]] * 2
 
 
@@ -283,24 +285,24 @@ def test_balanced_ranks_are_given_batches_of_about_one_cost() -> None:
     costs = np.random.default_rng(1).lognormal(8, 1, 3000).astype(np.int64)
     batches = NumberedBatches(costs.tolist())
     spread = {}
-    for balance in (False, True):
+    for balance in (None, "tokens"):
         way = Way(8, balance=balance)
         steps = costs[make_ranks(batches, way)[0].peek(999)]
         spread[balance] = np.ptp(steps, axis=1).mean()
-    assert spread[True] < 0.15 * spread[False]
+    assert spread["tokens"] < 0.15 * spread[None]
 
 
 def test_costs_are_counted_only_where_they_are_asked_for() -> None:
     class Costless(NumberedBatches):
         def plan_epoch(self, seed: int | None) -> Any:
-            return replace(super().plan_epoch(seed), count_cells=lambda: pytest.fail("counted"))
+            return replace(super().plan_epoch(seed), count_costs=lambda _: pytest.fail("counted"))
 
     assert len([*EpochSampler(Costless([1] * 5))]) == 5
 
 
 def test_skipped_batches_are_left_out_in_every_epoch() -> None:
     batches = NumberedBatches(range(10))
-    for way in (Way(1), Way(3), Way(3, balance=True), Way(2, longest_first=True)):
+    for way in (Way(1), Way(3), Way(3, balance="tokens"), Way(2, longest_first=True)):
         samplers = make_ranks(batches, replace(way, skip=(2, 9)), seed=1)
         for _ in range(2):
             assert set(take(samplers, None)) == set(range(10)) - {2, 9}
@@ -457,14 +459,14 @@ def test_a_state_holds_numbers_strings_and_lists() -> None:
         NumberedBatches(range(8)),
         seed=3,
         world_size=2,
-        options=SamplerOptions(skip=[5], balance=True),
+        options=SamplerOptions(skip=[5], balance="tokens"),
     )
     take([sampler], 2)
     dealing = {
         "world_size": 2,
         "drop_last": False,
         "repeat": True,
-        "balance": True,
+        "balance": "tokens",
         "longest_first": False,
         "skip": [5],
         "num_steps": 2,
@@ -511,7 +513,7 @@ def test_a_state_of_other_shards_is_refused(tmp_path: Path, dataset: ShardDatase
     EpochSampler(again).load_state_dict(EpochSampler(dataset).state_dict())
 
 
-FLAGS = {"drop_last": False, "repeat": True, "balance": False, "longest_first": False}
+FLAGS = {"drop_last": False, "repeat": True, "balance": None, "longest_first": False}
 DEALING = {"world_size": 2, "num_steps": 1, "skip": [], **FLAGS}
 NO_STATES: list[Any] = [None, [], {}, "state"]
 NO_VALUES: list[tuple[str, Any]] = [
@@ -524,6 +526,7 @@ NO_DEALINGS: list[dict[str, Any]] = [
     *[{"num_steps": value} for value in (-1, "1", None)],
     {"num_steps": 99},  # more than there are
     *[{"skip": value} for value in (None, ["a"], [99])],
+    *[{"balance": value} for value in (True, False, "cells", 1)],
     {"another": 1},
     {"drop_last": True, "repeat": False},
 ]
@@ -584,7 +587,7 @@ def test_a_state_with_a_wrong_dealing_is_refused(change: dict[str, Any]) -> None
         (26, Way(4, drop_last=True)),
         (24, Way(4, longest_first=True)),
         (26, Way(4)),
-        (600, Way(4, balance=True)),
+        (600, Way(4, balance="tokens")),
     ],
 )
 def test_a_run_that_goes_on_unchanged_is_the_unbroken_run(num_batches: int, way: Way) -> None:
@@ -650,7 +653,7 @@ def test_ranks_with_loaders_share_an_epoch(dataset: ShardDataset) -> None:
     found = []
     for rank in range(4):
         sampler = EpochSampler(
-            dataset, rank=rank, world_size=4, options=SamplerOptions(balance=True)
+            dataset, rank=rank, world_size=4, options=SamplerOptions(balance="tokens")
         )
         loader = make_loader(dataset, sampler)
         assert len(loader) == 6
@@ -897,7 +900,7 @@ def test_two_processes_validate_every_batch_once(tmp_path: Path) -> None:
 
 
 def test_a_balanced_step_does_not_hold_a_batch_twice() -> None:
-    samplers = make_ranks(NumberedBatches([*range(30)]), Way(4, balance=True))
+    samplers = make_ranks(NumberedBatches([*range(30)]), Way(4, balance="tokens"))
     assert all(len(set(step)) == 4 for step in samplers[0].peek(99).tolist())
 
 
@@ -1088,7 +1091,10 @@ def test_windows_of_balanced_steps_have_about_one_size() -> None:
     # Of 66 steps, 64 and 2 would leave two steps of any batches at all.
     costs = np.random.default_rng(0).lognormal(8, 1, 132).astype(np.int64)
     steps = EpochSampler(
-        NumberedBatches(costs.tolist()), rank=0, world_size=2, options=SamplerOptions(balance=True)
+        NumberedBatches(costs.tolist()),
+        rank=0,
+        world_size=2,
+        options=SamplerOptions(balance="tokens"),
     )
     dealt = costs[steps.peek(99)]
     ratios = np.sort(dealt.max(axis=1) / dealt.min(axis=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.exports import packed_rows, source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.token_store import TokenStore
 
 TEXTS = ["one two", "", "three four five six", "seven", "eight nine ten"]
@@ -105,10 +107,16 @@ def test_parquet_has_no_document_where_each_is_a_sequence(tmp_path: Path) -> Non
     ]
 
 
-def test_parquet_of_shards_has_the_rows_of_the_store(tmp_path: Path) -> None:
+STREAMS = {"layout": "streams", "batch_size": 2, "max_tokens": 4}
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 2}, STREAMS], ids=["packed", "streams"])
+def test_parquet_of_shards_has_the_rows_of_the_store(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     path = make_column_store(tmp_path, TEXTS, max_length=6, overlap=2)
-    options = PackOptions(batch_size=2, shuffle=True, where=("score > 0.2",), drop_shorter=3)
-    pack(path, tmp_path / "shards", options, executor=HERE)
+    packing = PackOptions(**options, shuffle=True, where=("score > 0.2",), drop_shorter=3)
+    pack(path, tmp_path / "shards", packing, executor=HERE)
     export(tmp_path / "shards", tmp_path / "out")
     kept = [
         row
@@ -121,19 +129,47 @@ def test_parquet_of_shards_has_the_rows_of_the_store(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "out") == kept
 
 
-def test_parquet_of_varlen_shards_has_a_row_for_each_packed_row(tmp_path: Path) -> None:
+PACKED_ROWS: dict[str, dict[str, Any]] = {
+    "one row": {},
+    "rows": {"batch_size": 3, "last_batch": "pad"},
+    "aligned": {"align_sequences": 4},
+    "aligned rows": {"batch_size": 2, "align_sequences": 4},
+    "chunks": {"batch_size": 2, "fill": "chunk"},
+}
+
+
+def expect_packed_rows(batch: VarlenBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch that have a sequence, made one token at a time."""
+    row_of = [0] * len(batch.lengths)
+    if batch.row_indices is not None:
+        row_of = batch.row_indices.tolist()
+    ids, targets = batch.data, np.asarray(batch.columns["targets"]).reshape(-1)
+    for number in sorted(set(row_of)):
+        row: dict[str, list[int]] = {"input_ids": [], "labels": []}
+        row |= {"seq_lengths": [], "position_ids": []}
+        for place in np.flatnonzero(np.array(row_of) == number):
+            cells = batch.find_cells(place)
+            row["seq_lengths"].append(len(cells))
+            for position, cell in enumerate(cells):
+                row["input_ids"].append(int(ids[cell]))
+                is_label = targets[cell] and position > 0
+                row["labels"].append(int(ids[cell]) if is_label else -100)
+                row["position_ids"].append(position)
+        yield row
+
+
+@pytest.mark.parametrize("options", PACKED_ROWS.values(), ids=PACKED_ROWS)
+def test_parquet_of_varlen_shards_has_a_row_for_each_packed_row(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     path = make_store(tmp_path, TEXTS, max_length=6, overlap=2)
-    options = PackOptions(layout="varlen", max_tokens=8, overflow="split", shard_bytes=200)
-    pack(path, tmp_path / "shards", options, executor=HERE)
-    expected = []
-    for batch in open_shards(tmp_path / "shards"):
-        labels = np.where(np.asarray(batch.columns["targets"]), batch.data.astype(int), -100)
-        labels[np.cumsum(batch.lengths) - batch.lengths] = -100
-        row = {"input_ids": batch.data, "labels": labels, "seq_lengths": batch.lengths}
-        row["position_ids"] = np.concatenate([np.arange(length) for length in batch.lengths])
-        expected.append({name: values.tolist() for name, values in row.items()})
+    packing = PackOptions(layout="varlen", max_tokens=8, shard_bytes=500, **options)
+    pack(path, tmp_path / "shards", packing, executor=HERE)
+    shards = open_shards(tmp_path / "shards")
+    expected = [row for batch in shards for row in expect_packed_rows(batch)]
     notices: list[str] = []
-    export(tmp_path / "shards", tmp_path / "out", progress=Progress(on_notice=notices.append))
+    export(shards.path, tmp_path / "out", progress=Progress(on_notice=notices.append))
+    assert shards.num_shards > 1
     assert max(len(row["seq_lengths"]) for row in expected) > 1
     assert read_rows(tmp_path / "out") == expected
     assert notices == ["packed rows have no columns: left out overlap"]

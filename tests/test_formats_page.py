@@ -17,7 +17,7 @@ import pytest
 from command import check_refused, run
 from page_import import Documents, write_pair, write_store
 from page_plan import permute
-from page_shards import ShardWriter, read_rows, read_shards, write_splits
+from page_shards import ShardWriter, read_rows, read_shards, read_streams, write_splits
 from page_store import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
@@ -177,6 +177,9 @@ COLUMN_CASES: list[tuple[str, dict[str, Any]]] = [
     ("packed", {"batch_size": 5, "shuffle": True, "seed": 4, "shard_bytes": 3500}),
     ("padded", {"batch_size": 9, "last_batch": "pad", "padding_side": "left"}),
     ("varlen", {"max_tokens": 6, "shard_bytes": 4000}),
+    ("varlen", {"max_tokens": 16, "batch_size": 3, "align_sequences": 4, "last_batch": "pad"}),
+    ("varlen", {"max_tokens": 7, "fill": "chunk", "batch_size": 2, "shard_bytes": 6000}),
+    ("streams", {"max_tokens": 5, "batch_size": 4, "shuffle": True, "shard_bytes": 4000}),
 ]
 
 
@@ -231,6 +234,17 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("varlen", {"max_tokens": 20, "fill": "sequential"}),
     ("varlen", {"max_tokens": 20, "fill": "sequential", "shuffle": True, "shard_bytes": 1200}),
     ("varlen", {"max_tokens": 30, "overflow": "drop", "seed": 1}),
+    ("varlen", {"max_tokens": 24, "batch_size": 3, "seed": 4}),
+    ("varlen", {"max_tokens": 21, "batch_size": 4, "last_batch": "pad", "fill": "sequential"}),
+    ("varlen", {"max_tokens": 24, "align_sequences": 8, "pad_id": 3, "shard_bytes": 1500}),
+    ("varlen", {"max_tokens": 20, "align_sequences": 5, "fill": "sequential", "shuffle": True}),
+    ("varlen", {"max_tokens": 28, "align_sequences": 4, "batch_size": 5, "overflow": "drop"}),
+    ("varlen", {"max_tokens": 17, "fill": "chunk"}),
+    ("varlen", {"max_tokens": 11, "fill": "chunk", "batch_size": 3, "shuffle": True, "seed": 2}),
+    ("streams", {"max_tokens": 9}),
+    ("streams", {"max_tokens": 13, "batch_size": 4, "shuffle": True, "seed": 6}),
+    ("streams", {"max_tokens": 1, "batch_size": 7, "shard_bytes": 4000, "drop_longer": 12}),
+    ("streams", {"max_tokens": 1000, "batch_size": 5, "pad_id": 2}),
 ]
 
 
@@ -250,6 +264,27 @@ def test_shards_written_from_the_page_are_those_of_pack(
     assert kept == {index: store.sequences[index] for index in kept}
     num_dropped = sum(manifests[0]["ledger"]["num_dropped_sequences"].values())
     assert len(kept) + num_dropped == len(store.sequences)
+
+
+def test_streams_read_from_the_page_carry_the_state_through_sequences(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Between two resets lies one run of tokens of one sequence, across any number of batches."""
+    options = PackOptions(layout="streams", max_tokens=7, batch_size=4)
+    pack(store.folder, tmp_path / "shards", options)
+    left = [list(ids) for ids in store.sequences]
+    num_torn = 0
+    for ids, next_ids in read_streams(tmp_path / "shards"):
+        assert left[0][: len(ids)] == ids
+        del left[0][: len(ids)]
+        assert next_ids[-1] == -1
+        assert -1 not in next_ids[:-1]
+        if left[0]:  # the stream ends in the middle of it
+            num_torn += 1
+        else:
+            left.pop(0)
+    assert left == []
+    assert 0 < num_torn < 4
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +316,9 @@ STORE_CASES: list[tuple[str, dict[str, Any]]] = [
     ("padded", {"passes": "1=2", "buckets": [4, 9], "batch_size": 5}),
     ("varlen", {"max_tokens": 20, "passes": "1=1.5,2=3", "seed": 8, "store_column": "from"}),
     ("varlen", {"max_tokens": 9, "passes": "1=0.1", "fill": "sequential"}),
+    ("varlen", {"max_tokens": 20, "batch_size": 4, "passes": "1=2.5", "align_sequences": 5}),
+    ("varlen", {"max_tokens": 9, "fill": "chunk", "batch_size": 3, "passes": "2=2"}),
+    ("streams", {"max_tokens": 6, "batch_size": 3, "passes": "1=2.3,2=0.1", "shuffle": True}),
 ]
 
 
@@ -376,6 +414,9 @@ TARGET_CASES: list[tuple[str, dict[str, Any]]] = [
     ("padded", {"drop_column": ["targets"], "batch_size": 9, "last_batch": "pad"}),
     ("varlen", {"max_tokens": 7, "passes": "1=0.5,2=2.5", "seed": 3, "drop_longer": 40}),
     ("packed", {"share": "1=0.5,2=0.5", "max_passes": "2", "drop_shorter": 6}),
+    ("varlen", {"max_tokens": 12, "batch_size": 3, "align_sequences": 3, "fill": "sequential"}),
+    ("streams", {"max_tokens": 4, "batch_size": 5, "shuffle": True, "seed": 3}),
+    ("streams", {"max_tokens": 4, "batch_size": 2, "drop_column": ["targets"], "passes": "1=2"}),
 ]
 
 
@@ -396,6 +437,7 @@ SPLIT_CASES: list[tuple[str, dict[str, Any]]] = [
     ("padded", {"split": "a=0.5,b=0.1,c=0.4", "split_by": "label", "padding_side": "left"}),
     ("packed", {"split": "a=0.5,b=0.5", "split_by": "score", "share": "1=0.5,2=0.5"}),
     ("varlen", {"split": "true,false", "split_by": "flag", "max_tokens": 30}),
+    ("streams", {"split": "a=0.5,b=0.5", "max_tokens": 8, "batch_size": 3, "passes": "1=2"}),
 ]
 SPLIT_OF_TARGETS = {"split": "a=0.5,b=0.5", "batch_size": 4, "passes": "2=2"}
 
@@ -501,7 +543,7 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
         for alias in node.names
     }
     standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
-    standard |= {"fractions", "json", "os", "pathlib", "struct", "typing"}
+    standard |= {"fractions", "json", "os", "pathlib", "re", "struct", "typing"}
     assert imported <= standard | {
         "numpy",
         "safetensors.numpy",

@@ -17,6 +17,7 @@ from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows
@@ -85,8 +86,8 @@ def find_all(store: TokenStore, options: PackOptions) -> ShardRows:
 
 def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
     """Return all arrays of a shard as pack makes them."""
-    tensors = make_tensors(options.layout, rows, filler=options.last_batch == "pad")
-    layout = find_layout(options.layout, pad_id=PAD_ID, padding_side=options.padding_side)
+    layout = find_layout(options.layout, find_geometry(options, pad_id=PAD_ID))
+    tensors = make_tensors(layout, rows)
     pieces = layout.iter_data(tensors, StoreRows(store, rows))
     return {**tensors, "data": np.concatenate(list(pieces))}
 
@@ -109,13 +110,13 @@ def make_slow(store: TokenStore, rows: ShardRows, options: PackOptions) -> Array
                 ids,
                 indices,
                 pad_id=PAD_ID,
-                width=int(rows.widths[number]),
+                width=int(rows.num_cells[number] // (last - first + rows.num_filler_rows[number])),
                 padding_side=options.padding_side,
                 num_filler_rows=int(rows.num_filler_rows[number]),
                 piece_starts=starts,
             )
         )
-    return join_batches(options.layout, batches, filler=options.last_batch == "pad")
+    return join_batches(options.layout, batches, find_geometry(options, pad_id=PAD_ID))
 
 
 def assert_same(found: Arrays, expected: Arrays) -> None:
@@ -134,7 +135,7 @@ def test_shard_is_its_batches_joined(store: TokenStore, values: dict[str, Any]) 
         rows = plan.cut([first, last])[0].find(store)
         found = make_fast(store, rows, options)
         assert_same(found, make_slow(store, rows, options))
-        arrays = ShardArrays(options.layout, found, padding_side=options.padding_side)
+        arrays = ShardArrays(options.layout, found, find_geometry(options, pad_id=PAD_ID))
         arrays.check_offsets()
         for index in range(last - first):
             arrays.view(index).check(pad_id=PAD_ID)
@@ -190,12 +191,17 @@ def draw_rows(draw: st.DrawFn, *, layout: str, with_filler: bool) -> ShardRows:
         lengths = np.array([draw(st.integers(1, n)) for n in lengths - starts], np.int32)
     extra = draw(st.lists(st.integers(0, 3), min_size=len(batches), max_size=len(batches)))
     widths = [max(LENGTHS[index] for index in batch) for batch in batches]
+    num_filler = np.array(extra[::-1]) * with_filler
+    num_cells = (np.array(widths) + np.array(extra)) * (np.array([*map(len, batches)]) + num_filler)
+    if layout != "padded":
+        offsets = np.cumsum([0, *map(len, batches)])
+        num_cells = np.add.reduceat(lengths, offsets[:-1], dtype=np.int64)
     return ShardRows(
         np.array([index for batch in batches for index in batch]),
         lengths,
         np.cumsum([0, *map(len, batches)]),
-        np.array(widths) + np.array(extra),
-        np.array(extra[::-1]) * with_filler,
+        num_cells,
+        num_filler,
         starts,
     )
 

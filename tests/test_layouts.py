@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import Arrays, join_batches, lay_out, to_arrays
+from shard_reference import PLAIN_GEOMETRY, Arrays, join_batches, lay_out, to_arrays
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, check_ids
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_arrays import ShardArrays
@@ -21,6 +23,8 @@ BATCHES = st.lists(
     min_size=1,
     max_size=5,
 )
+FILLER = Geometry(1, has_filler_rows=True)
+OF_ROWS = [name for name in LAYOUTS if not LAYOUTS[name].carries_state]
 OFFSETS = ("sequence_offsets", "data_offsets", "step_offsets")
 
 
@@ -36,18 +40,18 @@ def make_batches(layout: str, lengths: list[list[int]]) -> list[Batch]:
     return batches
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", OF_ROWS)
 @settings(max_examples=40, deadline=None)
 @given(lengths=BATCHES)
 def test_view_batch_is_the_inverse_of_join_batches(layout: str, lengths: list[list[int]]) -> None:
     batches = make_batches(layout, lengths)
     tensors = join_batches(layout, batches)
-    assert list(tensors) == tensor_names(layout, filler=False)
+    assert list(tensors) == tensor_names(layout, Geometry())
     assert all(tensors[name].dtype == np.int64 for name in tensors if name != "data")
     assert tensors["data"].dtype == np.uint16
-    ShardArrays(layout, tensors).check_offsets()
+    ShardArrays(layout, tensors, Geometry()).check_offsets()
     for index, batch in enumerate(batches):
-        found = ShardArrays(layout, tensors).view(index)
+        found = ShardArrays(layout, tensors, Geometry()).view(index)
         found.check(pad_id=0)
         expected = to_arrays(batch)
         for name, array in to_arrays(found).items():
@@ -56,7 +60,7 @@ def test_view_batch_is_the_inverse_of_join_batches(layout: str, lengths: list[li
 
 
 def test_tensor_names_are_those_of_the_format() -> None:
-    assert tensor_names("packed", filler=False) == [
+    assert tensor_names("packed", Geometry()) == [
         "lengths",
         "original_indices",
         "batch_sizes",
@@ -65,7 +69,7 @@ def test_tensor_names_are_those_of_the_format() -> None:
         "data_offsets",
         "data",
     ]
-    assert tensor_names("padded", filler=False) == [
+    assert tensor_names("padded", Geometry()) == [
         "lengths",
         "original_indices",
         "widths",
@@ -73,7 +77,7 @@ def test_tensor_names_are_those_of_the_format() -> None:
         "data_offsets",
         "data",
     ]
-    assert tensor_names("padded", filler=True) == [
+    assert tensor_names("padded", FILLER) == [
         "lengths",
         "original_indices",
         "widths",
@@ -82,7 +86,7 @@ def test_tensor_names_are_those_of_the_format() -> None:
         "data_offsets",
         "data",
     ]
-    assert tensor_names("varlen", filler=False) == [
+    assert tensor_names("varlen", Geometry()) == [
         "lengths",
         "original_indices",
         "piece_starts",
@@ -112,10 +116,11 @@ def test_view_batch_gives_filler_rows_and_the_padding_side(
             )
         )
         next_index += len(batch)
-    tensors = join_batches("padded", batches, filler=True)
-    ShardArrays("padded", tensors).check_offsets()
+    tensors = join_batches("padded", batches, FILLER)
+    geometry = replace(FILLER, padding_side=padding_side)
+    ShardArrays("padded", tensors, geometry).check_offsets()
     for index, expected in enumerate(batches):
-        found = ShardArrays("padded", tensors, padding_side=padding_side).view(index)
+        found = ShardArrays("padded", tensors, geometry).view(index)
         found.check(pad_id=1)
         assert isinstance(found, PaddedBatch)
         assert isinstance(expected, PaddedBatch)
@@ -153,9 +158,9 @@ WRONG_OFFSETS = {
     ("layout", "name"),
     [
         (layout, name)
-        for layout in LAYOUTS
+        for layout in OF_ROWS
         for name in OFFSETS
-        if name in tensor_names(layout, filler=False)
+        if name in tensor_names(layout, Geometry())
     ],
 )
 def test_check_offsets_refuses(layout: str, name: str, wrong: str) -> None:
@@ -163,7 +168,7 @@ def test_check_offsets_refuses(layout: str, name: str, wrong: str) -> None:
     end = int(tensors[name][-1])
     tensors[name] = np.array(WRONG_OFFSETS[wrong](end), np.int64)
     with pytest.raises(ValueError, match=r"offsets|, expected one for each of -?\d+ batches"):
-        ShardArrays(layout, tensors).check_offsets()
+        ShardArrays(layout, tensors, Geometry()).check_offsets()
 
 
 def test_check_offsets_says_what_it_found() -> None:
@@ -177,18 +182,20 @@ def test_check_offsets_says_what_it_found() -> None:
     check_refused("padded", wrong, "widths has 2 entries, expected one for each of 3 batches")
     wrong = {**three_batches("padded"), "num_filler_rows": np.array([0, 0, 0, 0])}
     message = "num_filler_rows has 4 entries, expected one for each of 3 batches"
-    check_refused("padded", wrong, message)
+    check_refused("padded", wrong, message, FILLER)
     wrong = {**three_batches("varlen"), "piece_starts": np.zeros(5, np.int64)}
     message = "sequence_offsets does not rise from 0 to 5, the number of entries of piece_starts"
     check_refused("varlen", wrong, message)
 
 
-def check_refused(layout: str, tensors: dict[str, np.ndarray], message: str) -> None:
+def check_refused(
+    layout: str, tensors: Arrays, message: str, geometry: Geometry = PLAIN_GEOMETRY
+) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
-        ShardArrays(layout, tensors).check_offsets()
+        ShardArrays(layout, tensors, geometry).check_offsets()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", OF_ROWS)
 def test_check_ids_names_the_first_id_out_of_range(layout: str) -> None:
     batch = make_batches(layout, [[3, 2]])[0]
     check_ids(batch, max_id=2)

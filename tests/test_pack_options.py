@@ -13,9 +13,12 @@ from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import OptionError
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
-    ({"layout": "flat"}, "layout is 'flat', expected 'packed' or 'padded' or 'varlen'"),
+    (
+        {"layout": "flat"},
+        "layout is 'flat', expected 'packed' or 'padded' or 'varlen' or 'streams'",
+    ),
     ({"order": "random"}, "order is 'random', expected 'length' or 'none'"),
-    ({"fill": "first"}, "fill is 'first', expected None or 'best-fit' or 'sequential'"),
+    ({"fill": "first"}, "fill is 'first', expected None or 'best-fit' or 'sequential' or 'chunk'"),
     ({"overflow": "cut"}, "overflow is 'cut', expected None or 'error' or 'drop' or 'split'"),
     ({"last_batch": "fill"}, "last_batch is 'fill', expected 'keep' or 'drop' or 'pad'"),
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
@@ -28,7 +31,12 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 ]
 
 VARLEN = {"layout": "varlen", "max_tokens": 8}
-ONE_ROW = "conflicts with --layout varlen: a batch is one row of at most --max-tokens"
+SHARED = "conflicts with --layout varlen, whose rows several sequences share"
+STREAMS = {"layout": "streams", "max_tokens": 8}
+CUT = (
+    "conflicts with --layout streams: streams are cut every --max-tokens steps, and only the last "
+    "batch is padded"
+)
 NO_SHUFFLE = "has no effect without --shuffle, --passes or --share"
 NO_SEED = "pass --shuffle, or leave out --seed"
 
@@ -39,14 +47,51 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
         "--layout varlen needs --max-tokens",
         "pass the length of a row, for example --max-tokens 2048",
     ),
-    ({**VARLEN, "batch_size": 4}, f"--batch-size {ONE_ROW}", "leave out --batch-size"),
-    ({**VARLEN, "window": 4}, f"--window {ONE_ROW}", "leave out --window"),
-    ({**VARLEN, "buckets": (8,)}, f"--buckets {ONE_ROW}", "leave out --buckets"),
-    ({**VARLEN, "num_buckets": 4}, f"--num-buckets {ONE_ROW}", "leave out --num-buckets"),
+    ({**VARLEN, "window": 4}, f"--window {SHARED}", "leave out --window"),
+    ({**VARLEN, "buckets": (8,)}, f"--buckets {SHARED}", "leave out --buckets"),
+    ({**VARLEN, "num_buckets": 4}, f"--num-buckets {SHARED}", "leave out --num-buckets"),
     (
         {**VARLEN, "last_batch": "drop"},
-        f"--last-batch drop {ONE_ROW}",
+        f"--last-batch drop {SHARED}",
         "leave out --last-batch drop",
+    ),
+    (
+        {**VARLEN, "last_batch": "pad"},
+        "--last-batch pad conflicts with --layout varlen without --batch-size: a batch is one row",
+        "pass --batch-size, or leave out --last-batch pad",
+    ),
+    (
+        {**VARLEN, "align_sequences": 3},
+        "--max-tokens 8: not a multiple of --align-sequences 3",
+        "pass --max-tokens 6",
+    ),
+    (
+        {**VARLEN, "fill": "chunk", "align_sequences": 2},
+        "--align-sequences 2 conflicts with --fill chunk, which cuts anywhere to fill every row",
+        "leave out --align-sequences 2",
+    ),
+    (
+        {**VARLEN, "fill": "chunk", "overflow": "drop"},
+        "--overflow drop conflicts with --fill chunk, which cuts anywhere to fill every row",
+        "leave out --overflow drop",
+    ),
+    (
+        {"align_sequences": 2},
+        "--align-sequences 2 needs --layout varlen",
+        "to round the widths of padded batches, pass --pad-to-multiple",
+    ),
+    (
+        {**STREAMS, "max_tokens": None},
+        "--layout streams needs --max-tokens",
+        "pass the length of a row, for example --max-tokens 2048",
+    ),
+    ({**STREAMS, "fill": "best-fit"}, f"--fill best-fit {CUT}", "leave out --fill best-fit"),
+    ({**STREAMS, "overflow": "drop"}, f"--overflow drop {CUT}", "leave out --overflow drop"),
+    ({**STREAMS, "last_batch": "pad"}, f"--last-batch pad {CUT}", "leave out --last-batch pad"),
+    (
+        {**STREAMS, "align_sequences": 2},
+        f"--align-sequences 2 {CUT}",
+        "leave out --align-sequences 2",
     ),
     (
         {**VARLEN, "order": "none"},
@@ -55,17 +100,17 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
     ),
     (
         {**VARLEN, "pad_to_multiple": 8},
-        "--pad-to-multiple 8 conflicts with --layout varlen: its rows are not padded",
+        "--pad-to-multiple 8 needs --layout padded",
         "pass --layout padded, or leave out --pad-to-multiple 8",
     ),
     (
         {"last_batch": "pad"},
-        "--last-batch pad conflicts with --layout packed: its rows are not padded",
+        "--last-batch pad needs --layout padded",
         "pass --layout padded, or leave out --last-batch pad",
     ),
     (
         {"padding_side": "left"},
-        "--padding-side left conflicts with --layout packed: its rows are not padded",
+        "--padding-side left needs --layout padded",
         "pass --layout padded, or leave out --padding-side left",
     ),
     (
@@ -190,6 +235,14 @@ CHOICES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {**VARLEN, "fill": "sequential"},
         {"order": "none", "shuffle": False, "seed": 0, "overflow": "split"},
+    ),
+    (
+        {**STREAMS, "seed": 5, "shuffle": True},
+        {"fill": "chunk", "order": "none", "batch_size": 64, "overflow": "split"},
+    ),
+    (
+        {**VARLEN, "batch_size": 4, "align_sequences": 4, "last_batch": "pad"},
+        {"fill": "best-fit", "shuffle": True, "overflow": "split"},
     ),
     ({**VARLEN, "seed": 5}, {"fill": "best-fit", "shuffle": True, "overflow": "split"}),
     ({**VARLEN, "fill": "sequential", "shuffle": True, "overflow": "drop"}, {"order": "none"}),

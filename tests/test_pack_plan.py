@@ -21,6 +21,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     count_bytes,
@@ -28,6 +29,7 @@ from seqpack_cli.shards.pack_plan import (
     cut_shards,
     plan_store,
 )
+from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.open_store import open_store
@@ -56,7 +58,7 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
     options, source = PackOptions(**values).resolve(), Parts([lengths])
     plan = plan_batches(source, options)
     (rows,) = plan.cut([0, plan.num_batches])
-    tensors = make_tensors(options.layout, rows.find(source), filler=options.last_batch == "pad")
+    tensors = make_tensors(find_layout(options.layout, find_geometry(options)), rows.find(source))
     num_cells, table = np.diff(tensors["data_offsets"]), plan.table.expand()
     assert table.num_cells.tolist() == num_cells.tolist()
     for dtype, itemsize in (("uint16", 2), ("int32", 4)):

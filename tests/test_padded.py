@@ -14,7 +14,9 @@ from shard_reference import lay_out, slow_pad, to_arrays
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpack_cli.shards import sequence_arrays
-from seqpack_cli.shards.padded import PaddedBatch, PaddedLayout
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.padded_layout import PaddedLayout
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 
@@ -86,7 +88,7 @@ def test_unpad_refuses_lengths_of_another_rectangle(lengths: list[int], message:
 def test_make_batch_refuses_data_that_is_not_a_rectangle(width: int) -> None:
     arrays = sequence_arrays.pad_sequence([np.arange(3), np.arange(2)]).ids.reshape(-1)
     with pytest.raises(ValueError, match=f"^2 rows of width {width}, data has 6 cells$"):
-        PaddedLayout().make_batch(
+        PaddedLayout(Geometry()).make_batch(
             {
                 "lengths": np.array([3, 2]),
                 "original_indices": np.array([0, 1]),
@@ -237,7 +239,7 @@ def test_check_refuses_another_number_of_filler_rows(num_filler_rows: int, messa
 def test_make_batch_refuses_more_filler_rows_than_rows(number: int) -> None:
     arrays = {**to_arrays(padded_with_filler()), "num_filler_rows": np.array([number])}
     with pytest.raises(ValueError, match=f"^{number} filler rows in a batch of 4 rows$"):
-        PaddedLayout().make_batch(arrays)
+        PaddedLayout(Geometry(has_filler_rows=True)).make_batch(arrays)
 
 
 def test_pad_refuses_a_side_that_is_none() -> None:

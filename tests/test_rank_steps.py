@@ -119,8 +119,8 @@ def test_balanced_steps_hold_batches_of_about_one_cost() -> None:
     balanced = costs[deal_steps(order, 8, costs=costs, seed=0)]
     spread = np.ptp(balanced, axis=1).sum() / np.ptp(plain, axis=1).sum()
     assert spread < 0.1
-    # At each step all ranks wait for the most expensive batch.
-    assert balanced.max(axis=1).sum() < 1.15 * balanced.mean(axis=1).sum()
+    # At each step all ranks wait for the most expensive batch; 1.10 without the tail.
+    assert balanced.max(axis=1).sum() < 1.05 * balanced.mean(axis=1).sum()
     assert plain.max(axis=1).sum() > 2 * plain.mean(axis=1).sum()
 
 
@@ -134,10 +134,13 @@ def test_ranks_take_turns_with_the_largest() -> None:
 
 
 def test_balanced_steps_keep_to_their_window() -> None:
-    order, costs = shuffled(3 * STEPS_PER_WINDOW * 4, seed=4), draw_costs(1000)
+    num_steps = 3 * STEPS_PER_WINDOW + 6  # 198, a 32nd of which is 6
+    order, costs = shuffled(num_steps * 4, seed=4), draw_costs(1000)
     steps = deal_steps(order, 4, costs=costs)
+    order = put_first(order, costs, 6 * 4)  # the most expensive of all are balanced together
+    assert sorted(steps[:6].ravel().tolist()) == sorted(order[:24].tolist())
     for number in range(3):
-        window = slice(number * STEPS_PER_WINDOW, (number + 1) * STEPS_PER_WINDOW)
+        window = slice(6 + number * STEPS_PER_WINDOW, 6 + (number + 1) * STEPS_PER_WINDOW)
         batches = order[window.start * 4 : window.stop * 4]
         assert sorted(steps[window].ravel().tolist()) == sorted(batches.tolist())
         assert (np.diff(costs[steps[window]].max(axis=1)) <= 0).all()  # unshuffled, largest first

@@ -155,7 +155,7 @@ def test_one_order_ranks_and_resume_over_all_sets(paths: list[Path]) -> None:
     dataset = ShardDataset(paths)
 
     def make_samplers(world_size: int) -> list[EpochSampler]:
-        options = SamplerOptions(repeat=False, balance=True, longest_first=True)
+        options = SamplerOptions(repeat=False, balance="attention", longest_first=True)
         return [
             EpochSampler(dataset, seed=1, rank=rank, world_size=world_size, options=options)
             for rank in range(world_size)

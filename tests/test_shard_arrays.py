@@ -9,25 +9,26 @@ import pytest
 from batch_tables import BatchNumbers, list_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_shards import KINDS, MAX_PIECE, Kind, draw_shard
+from random_shards import KINDS, Kind, draw_shard
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
-def slow_numbers(shard: Shard, index: int, first_batch: int) -> BatchNumbers:
+def slow_numbers(kind: Kind, shard: Shard, index: int, first_batch: int) -> BatchNumbers:
     batch = shard[index]
     num_filler_rows = batch.num_filler_rows if isinstance(batch, PaddedBatch) else 0
     lengths = [length for length in batch.lengths.tolist() if length > 0]
     num_sequences, num_split = len(lengths), 0
-    if isinstance(batch, VarlenBatch):
+    if isinstance(batch, (VarlenBatch, StreamsBatch)):
         assert batch.piece_starts is not None
         num_sequences = batch.piece_starts.tolist().count(0)
-        num_split = batch.piece_starts.tolist().count(MAX_PIECE)
+        num_split = sum(0 < start <= kind.most_of_second for start in batch.piece_starts.tolist())
     return BatchNumbers(
         first_batch + index,
         len(batch.lengths),
@@ -48,10 +49,10 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
     shard, _ = draw_shard(kind, seed)
     generator = random.Random(seed)
     sound = [index for index in range(len(shard)) if generator.random() < 0.8]
-    table = shard.arrays.measure(first_batch=first_batch, max_piece=MAX_PIECE)
+    table = shard.arrays.measure(first_batch=first_batch, max_piece=kind.most_of_second)
     assert len(table) == len(shard)
     table = table.take(np.array(sound, np.int64))
-    assert list_batches(table) == [slow_numbers(shard, index, first_batch) for index in sound]
+    assert list_batches(table) == [slow_numbers(kind, shard, index, first_batch) for index in sound]
     for name in BatchTable.__annotations__:
         assert getattr(table, name).dtype == np.int64, name
 
@@ -65,7 +66,7 @@ def test_without_a_budget_no_sequence_is_split(kind: Kind) -> None:
 
 @every_kind
 def test_hostile_batches_do_not_change_the_numbers_of_sound_ones(kind: Kind) -> None:
-    shard, _ = draw_shard(kind, 8)
+    shard, _ = draw_shard(kind, 8, num_most=40)
     assert len(shard) > 1
     last_rows = slice(*shard.tensors["sequence_offsets"][-2:])
     for value in (-(2**63), 2**63 - 1):
@@ -79,5 +80,7 @@ def test_hostile_batches_do_not_change_the_numbers_of_sound_ones(kind: Kind) -> 
         damaged = shard.with_tensors(changed)
         sound = np.flatnonzero(~damaged.find_unsound())
         assert sound.tolist() == [*range(len(shard) - 1)]
-        table = damaged.arrays.measure(max_piece=MAX_PIECE).take(sound)
-        assert list_batches(table) == [slow_numbers(shard, index, 0) for index in sound.tolist()]
+        table = damaged.arrays.measure(max_piece=kind.most_of_second).take(sound)
+        assert list_batches(table) == [
+            slow_numbers(kind, shard, index, 0) for index in sound.tolist()
+        ]

@@ -39,7 +39,7 @@ def find(
     shard.first_batch = FIRST_BATCH
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shard_roundtrip, "CELLS_PER_BLOCK", {device.type: max_cells})
-        roundtrip = Roundtrip(store, device, kind.max_tokens, 1 << 30)
+        roundtrip = Roundtrip(store, device, kind.piece_length, 1 << 30)
         return list(check_shard(shard, roundtrip, on_advance=on_advance))
 
 
@@ -48,7 +48,7 @@ def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
     return [
         Finding("roundtrip", NAME, what, FIRST_BATCH + index, row)
         for index in range(len(shard))
-        for row, what in check_batch(shard[index], store, CPU, max_tokens=kind.max_tokens)
+        for row, what in check_batch(shard[index], store, CPU, piece_length=kind.piece_length)
     ]
 
 

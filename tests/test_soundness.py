@@ -20,7 +20,8 @@ from random_shards import (
 from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards import padded
+from seqpack_cli.shards import padded_layout
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
@@ -80,8 +81,9 @@ def draw(kind: Kind, seed: int, dtype: str = "uint16") -> Shard:
     generator = random.Random(seed)
     sequences = draw_sequences(generator, dtype=dtype, max_id=MAX_ID)
     batches = draw_batches(kind, sequences, generator, pad_id=PAD_ID)
-    tensors = join_batches(kind.layout, batches, filler=kind.filler)
-    ShardArrays(kind.layout, tensors).check_offsets()
+    geometry = kind.make_geometry(PAD_ID)
+    tensors = join_batches(kind.layout, batches, geometry)
+    ShardArrays(kind.layout, tensors, geometry).check_offsets()
     return make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID)
 
 
@@ -233,7 +235,7 @@ def test_sums_that_wrap_around_are_unsound(kind: Kind, values: tuple[int, ...]) 
 def test_padding_is_found_whatever_is_looked_at_together(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, cells: int
 ) -> None:
-    monkeypatch.setattr(padded, "CELLS_PER_BLOCK", cells)
+    monkeypatch.setattr(padded_layout, "CELLS_PER_BLOCK", cells)
     for seed in range(2):
         sound = draw(kind, seed)
         for place in range(len(sound.tensors["data"])):
@@ -266,5 +268,5 @@ def test_batch_of_filler_alone_is_unsound() -> None:
         "data_offsets": np.array([0, 4, 8]),
         "data": np.array([5, 6, 7, 9, 9, 9, 9, 9], np.uint16),
     }
-    found = ShardArrays("padded", tensors, pad_id=9).find_unsound(max_id=9)
+    found = ShardArrays("padded", tensors, Geometry(9, has_filler_rows=True)).find_unsound(max_id=9)
     assert found.tolist() == [False, True]

@@ -30,9 +30,11 @@ from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
 from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
+from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
 
@@ -49,13 +51,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "window": (None, 5),
     "buckets": (None, "auto", (8, 16), (8, 16, 32)),
     "num_buckets": (None, 3),
-    "fill": (None, "best-fit", "sequential"),
+    "fill": (None, "best-fit", "sequential", "chunk"),
     "overflow": (None, "error", "drop", "split"),
     "last_batch": ("keep", "drop", "pad"),
     "drop_shorter": (None, 2),
     "drop_longer": (None, 18),
     "where": ((), ("@length != 5",)),
     "pad_to_multiple": (1, 8),
+    "align_sequences": (1, 4),
     "padding_side": ("right", "left"),
     "pad_id": (None, 7),
 }
@@ -69,6 +72,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "filler": {"layout": "padded", "batch_size": 4, "last_batch": "pad", "buckets": (8, 32)},
     "left": {"layout": "padded", "batch_size": 3, "padding_side": "left", "pad_to_multiple": 4},
     "pieces": {"layout": "varlen", "max_tokens": 11},
+    "rows": {"layout": "varlen", "max_tokens": 16, "batch_size": 2, "align_sequences": 4},
 }
 
 
@@ -173,11 +177,16 @@ def check_same(found: Any, written: Batch) -> None:
         assert found.ids.tolist() == written.ids.tolist()
         assert found.mask.tolist() == written.mask.tolist()
     else:
-        assert isinstance(found, VarlenTensors)
-        assert found.ids.tolist() == written.data.tolist()
-        assert found.cu_seqlens.tolist() == written.cu_seqlens.tolist()
-        assert found.position_ids.tolist() == written.position_ids.tolist()
-        assert found.max_seqlen == written.lengths.max()
+        assert isinstance(written, VarlenBatch)
+        expected = VarlenTensors.from_batch(written)
+        assert {name: spell(getattr(found, name)) for name in VarlenTensors.__slots__} == {
+            name: spell(getattr(expected, name)) for name in VarlenTensors.__slots__
+        }
+
+
+def spell(value: Any) -> Any:
+    """Return a value that can be compared: a tensor as its type and its numbers."""
+    return (value.dtype, value.tolist()) if isinstance(value, torch.Tensor) else value
 
 
 def rows_of(batches: Sequence[Any]) -> list[list[int]]:
@@ -275,9 +284,10 @@ def test_labels_are_the_next_ids(dataset: StoreDataset, options: dict[str, Any])
                 expected[row, places[:-1]] = batch.ids[row, places[1:]]
         elif isinstance(batch, VarlenTensors):
             expected = torch.full_like(batch.ids, -100)
-            for place in range(len(batch.ids) - 1):
-                if batch.position_ids[place + 1] > 0:
-                    expected[place] = batch.ids[place + 1]
+            ids, labels = batch.ids.flatten(), expected.view(-1)
+            for place in range(len(ids) - 1):
+                if batch.position_ids.flatten()[place + 1] > 0:
+                    labels[place] = ids[place + 1]
         else:
             # at step t the row b lies at starts[t] + b
             starts = batch.sequences.batch_sizes.cumsum(0) - batch.sequences.batch_sizes
@@ -322,9 +332,9 @@ def test_workers_give_the_same_batches(
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize("balance", [None, "attention"])
 def test_ranks_share_the_batches_of_an_epoch(
-    dataset: StoreDataset, options: dict[str, Any], drop_last: bool, balance: bool
+    dataset: StoreDataset, options: dict[str, Any], drop_last: bool, balance: str | None
 ) -> None:
     world_size = 3
     whole = rows_of(read_epoch(StoreBatches(dataset, PackOptions(**options)), 1))
@@ -412,18 +422,24 @@ def test_largest_batch_comes_first_once(dataset: StoreDataset) -> None:
 
 
 @pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
-def test_plan_counts_the_cells_of_each_batch(
-    dataset: StoreDataset, options: dict[str, Any]
+def test_plans_and_shards_count_the_costs_of_each_batch(
+    store: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    batches = StoreBatches(dataset, PackOptions(**options))
-    plan = batches.plan_epoch(3)
-    collate = batches.make_collate()
-    found = [collate(dataset.__getitems__(keys)) for keys in plan.keys]
-    cells = [
-        len(batch.sequences.data) if isinstance(batch, PackedTensors) else batch.ids.numel()
-        for batch in found
+    batches = StoreBatches(StoreDataset(store), PackOptions(**options))
+    written = write_epoch(store, tmp_path / "shards", 1, options)
+    cells = [batch.data.size for batch in written]
+    pairs = [
+        batch.ids.size * batch.ids.shape[1]  # rows x width^2: padding is computed too
+        if isinstance(batch, PaddedBatch)
+        else sum(length**2 for length in batch.lengths.tolist())
+        for batch in written
     ]
-    assert plan.count_cells().tolist() == cells
+    for plan in (
+        batches.plan_epoch(epoch_seed(SEED, 1)),
+        ShardDataset(tmp_path / "shards").plan_epoch(None),
+    ):
+        assert plan.count_costs("tokens").tolist() == cells
+        assert plan.count_costs("attention").tolist() == pairs
 
 
 def test_keys_are_a_sequence_of_what_the_dataset_is_asked_for(dataset: StoreDataset) -> None:
@@ -472,6 +488,8 @@ def test_shuffle_and_seed_are_the_samplers(dataset: StoreDataset) -> None:
 
 
 def test_options_that_can_not_go_together_are_refused_at_once(dataset: StoreDataset) -> None:
+    with pytest.raises(OptionError, match="^layout is 'streams', which needs shards: "):
+        StoreBatches(dataset, PackOptions(layout="streams", max_tokens=8))
     with pytest.raises(OptionError, match="--layout varlen needs --max-tokens"):
         StoreBatches(dataset, PackOptions(layout="varlen"))
     with pytest.raises(OptionError, match="--window conflicts with --order none"):

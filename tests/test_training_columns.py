@@ -62,7 +62,9 @@ def split_rows(batch: Any, values: torch.Tensor) -> list[list[int]]:
         packed: PackedSequence = batch.sequences._replace(data=values)
         return [row.tolist() for row in unpack_sequence(packed)]
     if isinstance(batch, seqpack.VarlenTensors):
-        return [row.tolist() for row in torch.split(values, batch.lengths.tolist())]
+        numbers = batch.sequence_ids
+        assert (values[numbers < 0] == -100).all() or values is batch.ids
+        return [values[numbers == row].tolist() for row in range(len(batch.lengths))]
     assert (values[~batch.mask] == -100).all() or values is batch.ids
     return [row[mask].tolist() for row, mask in zip(values, batch.mask, strict=True)]
 
@@ -136,6 +138,12 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
         0,
         {"layout": "varlen", "max_tokens": 40, "fill": "sequential"},
     ),
+    "varlen, rows": (
+        "parity",
+        1,
+        {"layout": "varlen", "max_tokens": 40, "batch_size": 3, "last_batch": "pad"},
+    ),
+    "varlen, aligned": ("size", 0, {"layout": "varlen", "max_tokens": 40, "align_sequences": 8}),
 }
 
 

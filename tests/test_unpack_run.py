@@ -42,6 +42,15 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "varlen": {"layout": "varlen", "max_tokens": 12},
     "varlen split": {"layout": "varlen", "max_tokens": 4},
     "varlen split to single ids": {"layout": "varlen", "max_tokens": 1},
+    "varlen chunks": {"layout": "varlen", "max_tokens": 5, "fill": "chunk", "shuffle": True},
+    "varlen rows": {
+        "layout": "varlen",
+        "max_tokens": 8,
+        "batch_size": 2,
+        "align_sequences": 4,
+        "last_batch": "pad",
+    },
+    "streams": {"layout": "streams", "max_tokens": 3, "batch_size": 2, "shuffle": True},
 }
 
 

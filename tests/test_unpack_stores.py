@@ -37,6 +37,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "filler": {"layout": "padded", "last_batch": "pad", "batch_size": 4, "shuffle": True},
     "pieces": {"layout": "varlen", "max_tokens": 4},
     "rows": {"layout": "varlen", "max_tokens": 9, "fill": "sequential", "shuffle": True},
+    "padded rows": {"layout": "varlen", "max_tokens": 12, "batch_size": 3, "align_sequences": 4},
+    "chunks": {"layout": "varlen", "max_tokens": 5, "fill": "chunk", "shuffle": True},
+    "streams": {"layout": "streams", "max_tokens": 4, "batch_size": 3, "shuffle": True},
 }
 SHARES = {"train": Fraction("0.7"), "validation": Fraction("0.2"), "test": Fraction("0.1")}
 

@@ -25,14 +25,14 @@ from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
 def fill_bins(
-    lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: Limits
+    lengths: np.ndarray, kept: LengthCounts, options: PackOptions
 ) -> tuple[ArrayOrder, BatchTable]:
     """Put the kept sequences into rows, and these into batches.
 
     Args:
         lengths: int32, one per sequence of the store.
     """
-    capacity = limits.max_tokens
+    capacity = options.max_tokens
     assert capacity is not None  # noqa: S101 - resolved
     order = choose_order(lengths, kept, options)
     rows = Rows(order, lengths[order])
@@ -46,7 +46,7 @@ def fill_bins(
         rows = rows.take(places)
         del places
     elif options.fill == "sequential":
-        offsets = limits.cut(round_up(rows.lengths, options.align_sequences))
+        offsets = Limits(max_tokens=capacity).cut(round_up(rows.lengths, options.align_sequences))
     rows, table = make_batches(rows, offsets, options)
     return ArrayOrder(rows), table
 

@@ -1,8 +1,9 @@
 """The table of layouts: their names, and the rules that a plan for each must follow.
 
-A new layout needs a line here and a module of the same name in `shards/`, which defines where its
-tokens lie. The round trip of `verify` assumes that flat data without shared rows is ordered by time
-steps; a layout with another order also needs a line in `verification/integers/stacks.py`.
+A new layout needs a line here and two modules in `shards/`: NAME, its batch, and NAME_layout, which
+says where its tokens lie in a shard. The round trip of `verify` assumes that flat data without
+shared rows is ordered by time steps; a layout with another order also needs a line in
+`verification/integers/stacks.py`.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _check_cuts(options: PackOptions) -> None:
 
 
 def check_unpadded(options: PackOptions) -> None:
-    """Refuse options that pad rows where rows are not padded."""
+    """Refuse options that only padded rows have."""
     refused = {
         f"--last-batch {options.last_batch}": options.last_batch == "pad"
         and not options.shares_rows,
@@ -138,7 +138,7 @@ def check_unpadded(options: PackOptions) -> None:
     }
     _refuse(
         refused,
-        f"{{}} conflicts with --layout {options.layout}: its rows are not padded",
+        "{} needs --layout padded",
         "pass --layout padded, or leave out {}",
     )
 

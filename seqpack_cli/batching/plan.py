@@ -174,7 +174,7 @@ def _cut_lengths(
 ) -> tuple[ArrayOrder, list[BatchTable]]:
     """Cut each bucket into batches, or fill rows, from the lengths of all sequences."""
     if options.shares_rows:
-        order, table = fill_bins(lengths, kept, options, limits[0])
+        order, table = fill_bins(lengths, kept, options)
         return order, [table]
     return cut_array(lengths, kept, options, limits)
 

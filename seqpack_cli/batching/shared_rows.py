@@ -16,6 +16,7 @@ from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.batching.shard_rows import FROM_BEFORE, INTO_NEXT
+from seqpack_cli.batching.shuffle import ROWS, shuffled
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
 
@@ -35,10 +36,13 @@ def make_batches(
     """
     if options.carries_state:
         rows, row_offsets = _deal_streams(rows, row_offsets, _need(options.batch_size))
+    elif options.shuffle and options.fill == "best-fit" and options.batch_size is not None:
+        rows, row_offsets = _shuffle_rows(rows, row_offsets, options.seed)
     offsets = row_offsets
     if options.batch_size is not None:
-        number_of = np.repeat(np.arange(len(row_offsets) - 1), np.diff(row_offsets))
-        rows = rows._replace(row_indices=(number_of % options.batch_size).astype(np.int32))
+        if rows.row_indices is None:
+            number_of = np.repeat(np.arange(len(row_offsets) - 1), np.diff(row_offsets))
+            rows = rows._replace(row_indices=(number_of % options.batch_size).astype(np.int32))
         firsts = np.arange(0, len(row_offsets) - 1, options.batch_size)
         offsets = np.append(row_offsets[firsts], row_offsets[-1])
     table = BatchTable.of_batches(rows.lengths, offsets)
@@ -52,6 +56,14 @@ def make_batches(
             num_split_sequences=_count_true(is_second, offsets),
         )
     return rows, replace(table, num_cells=_count_cells(rows, row_offsets, offsets, options))
+
+
+def _shuffle_rows(rows: Rows, row_offsets: np.ndarray, seed: int) -> tuple[Rows, np.ndarray]:
+    """Shuffle filled rows: best fit puts sequences of similar length into neighbours."""
+    sizes = np.diff(row_offsets)
+    order = shuffled(len(sizes), seed=seed, stream=ROWS)
+    places = expand_ranges(row_offsets[:-1][order], sizes[order])
+    return rows.take(places), to_offsets(sizes[order])
 
 
 def _count_cells(
@@ -70,22 +82,25 @@ def _count_cells(
 def _deal_streams(rows: Rows, row_offsets: np.ndarray, num_streams: int) -> tuple[Rows, np.ndarray]:
     """Deal rows to streams: row t of each stream, then row t + 1 of each.
 
-    Streams are equally long, or the first ones one row longer: only the last batch has fewer rows
-    than streams.
+    Streams are equally long, or the last ones one row longer: the last row of all, which may be
+    shorter, lies in the last batch, and only that has fewer rows than streams.
 
     Returns:
-        The sequences in that order, with `continues`, and the first of each row.
+        The sequences in that order, with their stream as row_indices and with `continues`, and the
+        first of each row.
     """
     num_all = len(row_offsets) - 1
     least, num_longer = divmod(num_all, num_streams)
-    num_rows = least + (np.arange(num_streams) < num_longer)
+    num_rows = least + (np.arange(num_streams) >= num_streams - num_longer)
     stream_of = np.repeat(np.arange(num_streams), num_rows)
     step_of = expand_ranges(np.zeros(num_streams, np.int64), num_rows)
     order = np.argsort(step_of * num_streams + stream_of, kind="stable")
     sizes = np.diff(row_offsets)
     continues = _find_links(rows, row_offsets, to_offsets(num_rows))
     places = expand_ranges(row_offsets[:-1][order], sizes[order])
-    return rows._replace(continues=continues).take(places), to_offsets(sizes[order])
+    streams = np.repeat(stream_of, sizes).astype(np.int32)
+    rows = rows._replace(row_indices=streams, continues=continues)
+    return rows.take(places), to_offsets(sizes[order])
 
 
 def _find_links(rows: Rows, row_offsets: np.ndarray, stream_offsets: np.ndarray) -> np.ndarray:

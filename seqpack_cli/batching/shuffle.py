@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 # Independent random streams of one seed, one for each thing that is shuffled.
-SEQUENCES, BATCHES, STEPS, EPOCHS, ROUNDS = range(5)
+SEQUENCES, BATCHES, STEPS, EPOCHS, ROUNDS, ROWS = range(6)
 
 
 def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarray:

@@ -63,8 +63,8 @@ def command(
 
     parquet has one row per sequence: input_ids, attention_mask, labels (-100 where a token is not
     a target; not shifted), and the columns that tokenize --keep made. From shards with --layout
-    varlen it has one row per packed row: input_ids, labels (also -100 at the first token of each
-    sequence), seq_lengths, position_ids. megatron and nanogpt hold ids alone.
+    varlen it has one row per packed row, without padding: input_ids, labels (also -100 at the first
+    token of each sequence), seq_lengths, position_ids. megatron and nanogpt hold ids alone.
 
     \b
     One row per sequence, for axolotl or datasets.load_dataset:

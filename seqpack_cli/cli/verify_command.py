@@ -33,14 +33,14 @@ EXIT_FAULT = 1
 )
 @click.option(
     "--level",
-    type=click.Choice(["structure", "roundtrip", "run", "forward", "backward"]),
-    default="backward",
-    show_default=True,
+    type=click.Choice(["structure", "roundtrip", "run", "forward", "backward", "model"]),
+    default=None,
     help="How much to check; each level includes the ones before it, but on a CPU forward and "
     "backward leave out run unless --every-batch is given. structure: files, checksums, counts, "
     "and that the batches are those that pack's options give; roundtrip: unpacking in torch gives "
     "every id back; run: the test model computes every batch without an error; forward: outputs "
-    "equal those of each sequence alone; backward: so do gradients.",
+    "equal those of each sequence alone; backward: so do gradients. model: structure, roundtrip, "
+    "then your own model.  [default: backward; with --model: model]",
 )
 @click.option(
     "--cell",
@@ -67,6 +67,26 @@ EXIT_FAULT = 1
     help="Hidden size of the test model.",
 )
 @click.option(
+    "--model",
+    metavar="MODULE:FUNCTION",
+    help="Check your own model instead of the test model: the function takes (vocab_size, device, "
+    "dtype) and returns an nn.Module. Modules of the current folder are found.",
+)
+@click.option(
+    "--call",
+    metavar="MODULE:FUNCTION",
+    help="Function that takes (model, batch) and returns the outputs of your model, per token or "
+    "per sequence. batch is as ShardDataset returns it, on the device.  [default: packed: "
+    "model(batch.sequences); padded: model(batch.ids, batch.mask); varlen: the keyword arguments "
+    "of transformers]",
+)
+@click.option(
+    "--causal",
+    is_flag=True,
+    help="With --model: also check that no token sees a later one, and that no token behind the "
+    "last target changes the loss.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
     default="float32",
@@ -79,7 +99,8 @@ EXIT_FAULT = 1
     type=SampleType(),
     default=32,
     show_default=True,
-    help="Number of batches whose results are compared at the levels forward and backward, or all.",
+    help="Number of batches whose results are compared at the levels forward, backward and model, "
+    "or all.",
 )
 @click.option(
     "--every-batch/--no-every-batch",
@@ -133,6 +154,8 @@ def command(
         seqpack verify shards --device cuda
     Files, checksums and ids only, without a model:
         seqpack verify shards --level roundtrip
+    Your own model, made by the function make of models.py:
+        seqpack verify shards --model models:make
     """
     from seqpack_cli.reporting.terminal.verify_summary import summarize_splits, summarize_verify
     from seqpack_cli.verification.report import Report

@@ -1,9 +1,9 @@
 """The protocols that every layout implements: its batches, and their arrays in a shard.
 
 A batch is a few flat arrays. A shard concatenates those of all its batches, with offsets where each
-batch begins, so that one batch can be taken out as views. Only the modules `packed`, `padded`,
-`varlen` and `streams` know where the tokens of a row lie; other code asks them, and never which
-layout it has.
+batch begins, so that one batch can be taken out as views. Only the modules named
+after a layout know where the tokens of a row lie; other code asks them, and never which layout it
+has.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def check_ids(batch: Batch, *, max_id: int) -> None:
 
 def find_layout(name: str, geometry: Geometry) -> Layout:
     """Return the layout with one of the names in `layout_rules.LAYOUTS`."""
-    module = importlib.import_module(f"seqpack_cli.shards.{name}")
+    module = importlib.import_module(f"seqpack_cli.shards.{name}_layout")
     layout: Layout = module.LAYOUT(geometry)
     return layout
 

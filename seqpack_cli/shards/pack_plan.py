@@ -18,8 +18,7 @@ from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.recorded_options import record_options
+from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES, SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
@@ -177,7 +176,7 @@ def count_bytes(table: BatchTable, options: PackOptions, entries: EntryBytes) ->
         "step_offsets": table.longest,
     }
     num_bytes = entries.per_row * table.num_rows
-    for name in tensor_names(options.layout, _find_geometry(options)):
+    for name in tensor_names(options.layout, find_geometry(options)):
         size = entries.per_cell if name == "data" else BYTES_PER_NUMBER
         num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
@@ -208,10 +207,6 @@ def cut_shards(table: BatchTable, options: PackOptions, entries: EntryBytes) -> 
     return cuts
 
 
-def _find_geometry(options: PackOptions) -> Geometry:
-    return Geometry.of_options(options.layout, record_options(options))
-
-
 def count_room(options: PackOptions, entries: EntryBytes) -> int:
     """Return how many of a file's shard_bytes are left for batches.
 
@@ -219,7 +214,7 @@ def count_room(options: PackOptions, entries: EntryBytes) -> int:
     for the last entry of each array of offsets.
     """
     columns = entries.columns.values()
-    dtypes = tensor_dtypes(options.layout, _find_geometry(options), entries.dtype, columns=columns)
+    dtypes = tensor_dtypes(options.layout, find_geometry(options), entries.dtype, columns=columns)
     stores = [{"blake3": "0" * 64}] * entries.num_stores
     metadata = describe_shard({"layout": options.layout, "stores": stores})
     shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)

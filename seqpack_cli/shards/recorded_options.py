@@ -14,6 +14,7 @@ from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.url import Place
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
@@ -45,6 +46,12 @@ def record_options(options: PackOptions) -> dict[str, Any]:
     values = ((name, getattr(options, name)) for name in NAMES)
     # JSON has no tuples
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+def find_geometry(options: PackOptions, *, pad_id: int = 0) -> Geometry:
+    """Return what the layout of batches with these resolved options needs to know."""
+    values, side = record_options(options), options.padding_side
+    return Geometry.of_options(options.layout, values, pad_id=pad_id, padding_side=side)
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:

@@ -64,7 +64,8 @@ def find_wrong_rows(tensors: Tensors, wrong: np.ndarray, geometry: Geometry) -> 
     batch_of = np.repeat(np.arange(len(wrong)), np.diff(offsets))
     sizes = np.diff(tensors["data_offsets"])
     # cut to at most size + 1, so that sums cannot wrap around
-    lengths = round_up(np.minimum(tensors["lengths"], sizes[batch_of] + 1), geometry.multiple)
+    lengths = np.clip(tensors["lengths"], 0, sizes[batch_of] + 1)
+    lengths = round_up(lengths, geometry.multiple)
     found: np.ndarray = wrong.copy()
     if geometry.num_rows is None:
         found |= np.add.reduceat(lengths, offsets[:-1]) != sizes
@@ -94,8 +95,9 @@ def find_wrong_padding(
     """
     batch_of = np.repeat(np.arange(len(wrong)), np.diff(tensors["sequence_offsets"]))
     sound = ~wrong[batch_of]
-    starts = find_starts(tensors, geometry)[sound]
-    is_token = mark_tokens(len(data), starts, tensors["lengths"][sound])
+    lengths = np.where(sound, tensors["lengths"], 0)  # others could have any sum
+    starts = find_starts({**tensors, "lengths": lengths}, geometry)[sound]
+    is_token = mark_tokens(len(data), starts, lengths[sound])
     places = np.flatnonzero(~is_token & (data != geometry.pad_id))
     found = np.zeros(len(wrong), bool)
     found[np.searchsorted(tensors["data_offsets"], places, "right") - 1] = True

@@ -127,8 +127,7 @@ def pad_ids(
     longest = int(lengths.max())
     if longest > total_length:
         raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
-    if not _fits(padding_value, ids.dtype):
-        raise ValueError(f"padding_value is {padding_value}, the ids are {ids.dtype}")
+    check_padding_value(padding_value, ids.dtype)
     cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
     begins = np.arange(len(lengths)) * total_length
     if padding_side == "left":
@@ -158,6 +157,12 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     if len(padded.lengths) and not 0 <= padded.lengths.min() <= padded.lengths.max() <= width:
         raise ValueError(f"a length is not from 0 to the width {width}")
     return [padded.row(row) for row in range(len(padded.lengths))]
+
+
+def check_padding_value(value: int, dtype: np.dtype[Any]) -> None:
+    """Raise ValueError if ids of a dtype cannot hold a padding value."""
+    if not _fits(value, dtype):
+        raise ValueError(f"padding_value is {value}, the ids are {dtype}")
 
 
 def _fits(value: int, dtype: np.dtype[Any]) -> bool:

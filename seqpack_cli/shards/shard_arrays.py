@@ -155,10 +155,8 @@ class ShardArrays:
             if name is None:
                 for array, number in num_entries.items():
                     if number != num_offsets - 1:
-                        raise ValueError(
-                            f"{array} has {number} entries, expected one for each of "
-                            f"{num_offsets - 1} batches"
-                        )
+                        expected = f"expected one for each of {num_offsets - 1} batches"
+                        raise ValueError(f"{array} has {number} entries, {expected}")
                 continue
             offsets = self.tensors[name]
             if num_offsets < 2 or len(offsets) != num_offsets:
@@ -222,10 +220,7 @@ class ShardArrays:
             wrong |= np.minimum.reduceat(data, starts) < 0
             wrong |= np.maximum.reduceat(data, starts).astype(np.int64) > max_id
         if "next_ids" in self.tensors:
-            largest = np.maximum.reduceat(
-                self.tensors["next_ids"], self.tensors["sequence_offsets"][:-1]
-            )
-            wrong |= largest > max_id
+            wrong[self.batch_of_rows[self.tensors["next_ids"] > max_id]] = True
         return find_wrong_cells(self.columns, self.tensors, wrong, self.layout)
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:

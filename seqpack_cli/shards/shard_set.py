@@ -140,11 +140,6 @@ class ShardSet:
         pages.shards.add(shard)
         return batch
 
-    def count_cells(self) -> np.ndarray:
-        """Count the cells of each batch, tokens and padding, int64[batches]; maps every shard."""
-        shards = (self.open_shard(number) for number in range(self.num_shards))
-        return np.concatenate([np.diff(shard.tensors["data_offsets"]) for shard in shards])
-
     @functools.cached_property
     def options(self) -> PackOptions:
         """The options that these shards were packed with."""

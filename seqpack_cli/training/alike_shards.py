@@ -12,6 +12,7 @@ from blake3 import blake3
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.stream_shares import count_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
@@ -58,6 +59,12 @@ def _check_pair(shards: ShardSet, first: ShardSet) -> None:
                 f"{shards.path}: {name} is {quote(found)}, {first.path} has {quote(expected)}; "
                 f"{advice}"
             )
+    found, expected = count_streams(shards.manifest), count_streams(first.manifest)
+    if found != expected:
+        raise ValueError(
+            f"{shards.path}: {found} streams, {first.path} has {expected}; "
+            "pack them with the same --batch-size"
+        )
     for name in {**first.columns, **shards.columns}:
         column, other = shards.columns.get(name), first.columns.get(name)
         if column != other:

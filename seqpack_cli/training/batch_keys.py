@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
+import numpy as np
+
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.training.store_dataset import FILLER, Piece
+from seqpack_cli.training.token_sequences import NO_ROW
 
 
 class BatchKeys(Sequence[list[int | Piece]]):
@@ -30,9 +33,16 @@ class BatchKeys(Sequence[list[int | Piece]]):
         found = self._rows
         index = range(len(self))[index]
         rows = slice(*found.batch_offsets[index : index + 2].tolist())
-        keys: list[int | Piece] = found.indices[rows].tolist()
-        if found.piece_starts is not None:
-            columns = (found.indices, found.piece_starts, found.lengths)
-            pieces = zip(*(column[rows].tolist() for column in columns), strict=True)
+        indices = found.indices[rows].tolist()
+        keys: list[int | Piece] = indices
+        if found.piece_starts is not None or found.row_indices is not None:
+            starts = _cut(found.piece_starts, rows, missing=0)
+            chosen = _cut(found.row_indices, rows, missing=NO_ROW)
+            pieces = zip(indices, starts, found.lengths[rows].tolist(), chosen, strict=True)
             keys = [Piece(*piece) for piece in pieces]
         return keys + [FILLER] * int(found.num_filler_rows[index])
+
+
+def _cut(column: np.ndarray | None, rows: slice, *, missing: int) -> list[int]:
+    """Return some rows of a column, or as many values in its place."""
+    return [missing] * (rows.stop - rows.start) if column is None else column[rows].tolist()

@@ -20,18 +20,16 @@ from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.runs.arguments import convert
 from seqpack_cli.shards.sequence_arrays import pack_ids, pad_ids
-from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
-
-FILLS = {TARGETS.name: TARGETS.fill}  # in the padding of other columns per token: IGNORED
+from seqpack_cli.training.varlen_rows import FILLS, RowShape, make_varlen_batch
 
 
 def collate_packed(
@@ -116,39 +114,51 @@ def collate_padded(
 
 
 def collate_varlen(
-    sequences: Sequence[TokenSequence], *, labels: str | None = None, sort: bool = False
+    sequences: Sequence[TokenSequence],
+    *,
+    row_length: int | None = None,
+    num_rows: int | None = None,
+    align_sequences: int = 1,
+    pad_id: int = 0,
+    labels: str | None = None,
+    sort: bool = False,
 ) -> VarlenTensors:
-    """Lay sequences out one after another in one row.
+    """Lay sequences out one after another, in one row or in rows of one length.
 
     Args:
         sequences: items of a StoreDataset, none empty.
+        row_length: the cells of a row. A sequence that does not fit into the rest of a row begins
+            the next one. None: all sequences are in one row.
+        num_rows: the rows of the batch, of which the last ones may be empty; None is as many as
+            the sequences take.
+        align_sequences: each sequence begins at a multiple of this many cells.
+        pad_id: the id in padding cells.
         labels: as for ShardDataset.
         sort: True puts the longest first; False keeps the order of the samples.
 
     Raises:
-        ValueError: there is no sequence, one is empty, or labels is not a column of theirs.
+        ValueError: there is no sequence, one is empty, or they do not fit the rows, or a number is
+            out of range, or labels is not a column of the sequences.
     """
+    shape = RowShape(
+        convert("row_length", row_length, int | None),
+        convert("num_rows", num_rows, int | None),
+        convert("align_sequences", align_sequences, int),
+        convert("pad_id", pad_id, int),
+    )
     rows = _join(sequences)
     if convert("sort", sort, bool):
         rows = rows.longest_first()
-    if not rows.lengths.all():
-        row = int(rows.lengths.argmin())
-        raise ValueError(f"expected no empty sequence, found one in row {row}")
-    batch = VarlenBatch(
-        rows.ids,
-        rows.lengths,
-        rows.original_indices,
-        rows.piece_starts,
-        {**rows.columns, **rows.token_columns},
-    )
-    return VarlenTensors.from_batch(batch, _check_labels(labels))
+    return VarlenTensors.from_batch(make_varlen_batch(rows, shape), _check_labels(labels))
 
 
-# Of each layout: the class of its batches, and the function that makes one from sequences.
-OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors]]] = {
+# Of each layout: the class of its batches, and the function that makes one from sequences; None
+# where a batch depends on those before it.
+OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors] | None]] = {
     "packed": (PackedTensors, collate_packed),
     "padded": (PaddedTensors, collate_padded),
     "varlen": (VarlenTensors, collate_varlen),
+    "streams": (StreamTensors, None),
 }
 
 

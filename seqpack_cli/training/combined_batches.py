@@ -27,7 +27,7 @@ class CombinedBatches:
 
     Raises:
         TypeError: another dataset is among them.
-        ValueError: two of them differ in layout, tokenizer, padding or columns.
+        ValueError: two of them differ in layout, tokenizer, padding or columns, or are streams.
     """
 
     is_fixed = True
@@ -49,7 +49,7 @@ class CombinedBatches:
         order = np.arange(num_batches)
         if seed is not None:
             order = shuffled(num_batches, seed=seed, stream=BATCHES)
-        return EpochPlan(range(num_batches), order, lambda: _count_cells(self.dataset))
+        return EpochPlan(range(num_batches), order, lambda cost: _count_costs(self.dataset, cost))
 
 
 def find_batches(batches: Any) -> EpochBatches:
@@ -110,7 +110,12 @@ def _find_fixed(dataset: Any) -> str:
 
 def _check_parts(dataset: Any) -> None:
     """Raise ValueError unless a model can take the batches of all parts."""
-    parts = _iter_parts(dataset)
+    parts = [*_iter_parts(dataset)]
+    if any(part.num_streams is not None for part in parts):
+        raise ValueError(
+            f"batches is a {type(dataset).__name__} of streams, whose state goes on from batch to "
+            "batch: expected a whole ShardDataset"
+        )
     check_alike(
         [shards.with_columns(part.columns) for part in parts for shards in part.open_shards()]
     )
@@ -135,13 +140,13 @@ def _find_content(dataset: Any) -> str:
     raise TypeError(f"{type(dataset).__name__}: unknown content")
 
 
-def _count_cells(dataset: Any) -> np.ndarray:
+def _count_costs(dataset: Any, cost: str) -> np.ndarray:
     if isinstance(dataset, Subset):
-        return _count_cells(dataset.dataset)[_list_indices(dataset)]
+        return _count_costs(dataset.dataset, cost)[_list_indices(dataset)]
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([_count_cells(part) for part in dataset.datasets])
-    cells: np.ndarray = dataset.plan_epoch(None).count_cells()
-    return cells
+        return np.concatenate([_count_costs(part, cost) for part in dataset.datasets])
+    costs: np.ndarray = dataset.plan_epoch(None).count_costs(cost)
+    return costs
 
 
 def _list_indices(dataset: Subset[Any]) -> list[int]:

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_costs import COSTS, TOKENS
 from seqpack_cli.batching.rank_steps import deal_steps, put_first
+from seqpack_cli.errors import check_choice
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.ranks import MAX_RANKS
 
 NO_BATCH = -1  # in the last step, of a rank that has none
+NOT_FOR_STREAMS = ("drop_last", "balance", "longest_first", "skip")  # the order is fixed
 
 
 @dataclass(frozen=True)
@@ -25,23 +28,26 @@ class SamplerOptions:
         repeat: if they are fewer than the ranks, fill up the last step with batches from the
             beginning of the epoch. With False and without drop_last, all ranks together get every
             batch exactly once, for validation: some ranks get one batch less than others, or none.
-        balance: deal batches with about the same number of cells to all ranks at each step.
+        balance: the cost that is about the same for all ranks at each step. "tokens": the cells of
+            a batch, tokens and padding. "attention": the sum of squared lengths (padded: rows x
+            width^2). None does not balance.
         longest_first: begin epoch 0 with the batches of most cells, one for each rank, so that
             running out of memory shows at once.
         skip: numbers of batches of shards to leave out.
 
     Raises:
-        ValueError: both drop_last and repeat=False.
+        ValueError: both drop_last and repeat=False, or there is no such balance.
     """
 
     drop_last: bool = False
     repeat: bool = True
-    balance: bool = False
+    balance: str | None = None
     longest_first: bool = False
     skip: Collection[int] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_choice("balance", self.balance, (None, *COSTS))
         if self.drop_last and not self.repeat:
             raise ValueError("drop_last=True conflicts with repeat=False")
         object.__setattr__(self, "skip", tuple(sorted(set(self.skip))))
@@ -64,8 +70,9 @@ class Dealing:
         """
         if isinstance(state, dict):
             state = {"repeat": True, **state}
-        flags = [field.name for field in fields(SamplerOptions) if field.name != "skip"]
-        names = {"world_size", "num_steps", "skip", *flags}
+        options = {field.name for field in fields(SamplerOptions)}
+        names = {"world_size", "num_steps", *options}
+        flags = options - {"skip", "balance"}
         if not isinstance(state, dict) or set(state) != names:
             raise ValueError(f"the state has taken {state!r}, expected {', '.join(sorted(names))}")
         skip = state["skip"]
@@ -73,13 +80,14 @@ class Dealing:
             type(state["world_size"]) is int
             and 1 <= state["world_size"] <= MAX_RANKS
             and _is_count(state["num_steps"])
+            and state["balance"] in (None, *COSTS)
             and all(type(state[name]) is bool for name in flags)
             and isinstance(skip, list)
             and all(map(_is_count, skip))
         ):
             raise ValueError(f"the state has taken {state!r}, a value in it is out of range")
-        options = SamplerOptions(**{name: state[name] for name in flags}, skip=skip)
-        return cls(state["world_size"], options, state["num_steps"])
+        found = SamplerOptions(**{name: state[name] for name in options})
+        return cls(state["world_size"], found, state["num_steps"])
 
     def to_state(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
@@ -90,11 +98,24 @@ class Dealing:
         """Return whether both deal in the same way."""
         return replace(self, num_steps=0) == replace(other, num_steps=0)
 
-    def check_skip(self, plan: EpochPlan) -> None:
-        """Raise ValueError if `skip` has a number that no batch has."""
+    def check(self, plan: EpochPlan) -> None:
+        """Raise ValueError if `skip` has a number that no batch has, or streams conflict."""
         for number in self.options.skip:
             if not 0 <= number < len(plan.keys):
                 raise ValueError(f"skip has batch {number}, expected 0 to {len(plan.keys) - 1}")
+        if plan.num_streams is None:
+            return
+        for name in NOT_FOR_STREAMS:
+            if getattr(self.options, name):
+                raise ValueError(
+                    f"{name}={getattr(self.options, name)!r} conflicts with streams: "
+                    "all ranks take all batches, in the order of the data"
+                )
+        if plan.num_streams % self.world_size:
+            raise ValueError(
+                f"world_size is {self.world_size}, expected a number that divides the "
+                f"{plan.num_streams} streams of a batch: each rank takes as many of them"
+            )
 
     def deal(
         self, plan: EpochPlan, rest: np.ndarray, *, seed: int | None, is_start: bool
@@ -109,17 +130,19 @@ class Dealing:
         Returns:
             int64[steps, world_size]; with repeat=False the last step may end with NO_BATCH.
         """
+        if plan.num_streams is not None:
+            return np.broadcast_to(rest[:, None], (len(rest), self.world_size))
         options = self.options
         order, longest = self._skip(rest, plan), rest[:0]
         if options.longest_first and is_start and len(order) >= self.world_size:
-            order = put_first(order, plan.count_cells(), self.world_size)
+            order = put_first(order, plan.count_costs(TOKENS), self.world_size)
             longest, order = np.split(order, [self.world_size])
         steps = deal_steps(
             order,
             self.world_size,
             drop_last=options.drop_last,
             repeated=self._find_repeated(plan),
-            costs=plan.count_cells() if options.balance else None,
+            costs=plan.count_costs(options.balance) if options.balance else None,
             seed=seed,
         )
         return np.concatenate([longest.reshape(-1, self.world_size), steps])
@@ -130,9 +153,9 @@ class Dealing:
         """Return the batches left after `num_steps` steps, in the same order.
 
         Raises:
-            ValueError: there are fewer steps, or `skip` has a number that no batch has.
+            ValueError: there are fewer steps, or options conflict with the plan.
         """
-        self.check_skip(plan)
+        self.check(plan)
         steps = self.deal(plan, rest, seed=seed, is_start=is_start)
         if self.num_steps > len(steps):
             raise ValueError(
@@ -140,11 +163,15 @@ class Dealing:
                 f"{len(steps)}"
             )
         taken = steps[: self.num_steps]
+        if plan.num_streams is not None:
+            taken = taken[:, 0]
         return _leave_out(rest, taken[taken != NO_BATCH], plan)
 
     def count_batches(self, plan: EpochPlan, rank: int) -> int:
         """Count the batches of a whole epoch for one rank."""
         num_batches, num_ranks = len(plan.keys) - len(self.options.skip), self.world_size
+        if plan.num_streams is not None:
+            return num_batches
         if self.options.drop_last:
             return num_batches // num_ranks
         return -(-(num_batches - (0 if self.options.repeat else rank)) // num_ranks)

@@ -36,16 +36,16 @@ class EpochSampler(Sampler[Any]):
         batches: a ShardDataset, a torch Subset or ConcatDataset of them, or StoreBatches (the
             sampler is then the loader's `batch_sampler`).
         seed: the order of an epoch follows from it and the number of the epoch.
-        shuffle: False keeps the order of the data.
+        shuffle: False keeps the order of the data, as streams must be read.
         rank, world_size: this process, and the number of processes; None asks torch.distributed,
             and is 0 and 1 if that is not initialized. Every rank gets the same number of batches,
-            except with `SamplerOptions(repeat=False)`.
+            except with `SamplerOptions(repeat=False)`. Of streams it gets its share of each batch.
         options: how the batches are dealt to the ranks.
 
     Raises:
         TypeError: batches is something else.
         ValueError: there is no such rank, or no batch that options names, or a number is out of
-            range.
+            range, or an option conflicts with streams.
     """
 
     @checks_arguments
@@ -67,8 +67,8 @@ class EpochSampler(Sampler[Any]):
         self._is_tracked = False
         self._begin(0, [])
         epoch_seed(self.seed, 0)  # raises ValueError for a wrong seed
-        if self._dealing.options.skip:
-            self._dealing.check_skip(self._make_plan())
+        if self.batches.is_fixed:
+            self._dealing.check(self._make_plan())
 
     def __repr__(self) -> str:
         order = f"seed={self.seed}, shuffle={self.shuffle}, epoch={self.epoch}"
@@ -87,13 +87,13 @@ class EpochSampler(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self._settle()
-        keys, steps, change = self._make_plan().keys, self._make_steps(), self._change
+        plan, steps, change = self._make_plan(), self._make_steps(), self._change
         for number in steps[self._num_taken :, self.rank].tolist():
             if number == NO_BATCH:
                 break
             if not self._is_tracked:
                 self._num_taken += 1
-            yield keys[number]
+            yield plan.find_key(number, self.rank, self._dealing.world_size)
             if self._change is not change:
                 return
         if not self._is_tracked and not len(self):

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
+from seqpack_cli.batching.batch_costs import count_costs
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
+from seqpack_cli.shards.stream_shares import count_streams, take_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -28,8 +31,8 @@ from seqpack_cli.training.alike_shards import check_alike, check_different, join
 from seqpack_cli.training.batch_tensors import BatchTensors
 from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT
-from seqpack_cli.training.epoch_plan import EpochPlan
-from seqpack_cli.training.labels import OF_TARGETS, check_labels
+from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
+from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
@@ -37,11 +40,13 @@ BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 class ShardDataset(Dataset[BatchTensors]):
     """Map-style dataset over the batches of finished shards, of several shard sets in turn.
 
-    `dataset[i]` is `PackedTensors`, `PaddedTensors` or `VarlenTensors`, as the layout is; i may be
-    negative. A slice is a torch `Subset`, which reads nothing before it is asked for a batch.
+    `dataset[i]` is `PackedTensors`, `PaddedTensors`, `VarlenTensors` or `StreamTensors`, as the
+    layout is; i may be negative. A slice is a torch `Subset`, which reads nothing before it is
+    asked for a batch. `dataset[StreamSlice(i, start, stop)]` has only some streams of a batch.
 
     `layout`, `vocab_size` and `pad_id` are those of the shards' manifest. `bucket_keys` are those
-    of all shard sets, rising, or None if there is one without buckets.
+    of all shard sets, rising, or None if there is one without buckets. `num_streams` is the number
+    of streams, or None if batches are not streams.
 
     Args:
         path: the shards' folder, or several folders, whose batches follow each other. They must
@@ -88,6 +93,9 @@ class ShardDataset(Dataset[BatchTensors]):
         self._shards: list[ShardSet] | None = self._choose(opened)
         self.layout = first.layout
         self._tensors, _ = OF_LAYOUT[self.layout]
+        self.num_streams = count_streams(first.manifest)
+        if self.num_streams is not None and labels == SAME:
+            raise ValueError("labels is 'same', which streams do not have: expected 'next'")
         self.vocab_size: int = first.manifest["vocab_size"]
         self.pad_id: int = first.manifest["pad_id"]
         self.bucket_keys = _join_keys([shards.manifest["bucket_keys"] for shards in opened])
@@ -128,30 +136,48 @@ class ShardDataset(Dataset[BatchTensors]):
         return list_class_names(self.columns, column)
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> BatchTensors: ...
+    def __getitem__(self, index: SupportsIndex | StreamSlice) -> BatchTensors: ...
 
     @overload
     def __getitem__(self, index: slice) -> Subset[BatchTensors]: ...
 
-    def __getitem__(self, index: SupportsIndex | slice) -> BatchTensors | Subset[BatchTensors]:
+    def __getitem__(
+        self, index: SupportsIndex | slice | StreamSlice
+    ) -> BatchTensors | Subset[BatchTensors]:
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
+        if isinstance(index, StreamSlice):
+            batch = take_streams(self._take(index.batch), index.start, index.stop)
+        else:
+            batch = self._take(index)
+        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self._hidden)
+        return tensors
+
+    def _take(self, index: SupportsIndex) -> Any:
+        """Return a batch of the shards."""
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         sets, number = self.open_shards(), 0
         if len(sets) > 1:  # one shard set finds the index itself
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        batch = sets[number].take(index, bytes_kept=bytes_kept)
-        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self._hidden)
-        return tensors
+        return sets[number].take(index, bytes_kept=bytes_kept)
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
-        """Shuffle the batches by a seed; None keeps the order of the shards."""
+        """Shuffle the batches by a seed; None keeps the order of the shards.
+
+        Raises:
+            ValueError: there is a seed, and the batches are streams.
+        """
         order = np.arange(len(self))
         if seed is not None:
+            if self.num_streams is not None:
+                raise ValueError(
+                    "shuffle=True conflicts with streams, whose state goes on from batch to batch: "
+                    "pass shuffle=False"
+                )
             order = shuffled(len(self), seed=seed, stream=BATCHES)
-        return EpochPlan(range(len(self)), order, self._count_cells)
+        return EpochPlan(range(len(self)), order, self._count_costs, self.num_streams)
 
     def open_shards(self) -> Sequence[ShardSet]:
         """Return the shard sets; in a spawned worker they are opened again."""
@@ -169,11 +195,23 @@ class ShardDataset(Dataset[BatchTensors]):
         share_limits(chosen)
         return chosen
 
-    def _count_cells(self) -> np.ndarray:
-        return np.concatenate([shards.count_cells() for shards in self.open_shards()])
+    def _count_costs(self, cost: str) -> np.ndarray:
+        """Return the costs of all batches, int64[batches]; maps one shard after another."""
+        return np.concatenate(
+            [
+                _count_costs(shards.open_shard(number).tensors, cost)
+                for shards in self.open_shards()
+                for number in range(shards.num_shards)
+            ]
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_shards": None}  # a spawned worker opens its own maps
+
+
+def _count_costs(tensors: Tensors, cost: str) -> np.ndarray:
+    places = tensors["lengths"], tensors["sequence_offsets"]
+    return count_costs(cost, np.diff(tensors["data_offsets"]), *places, tensors.get("widths"))
 
 
 def _join_keys(keys: Sequence[list[int] | None]) -> list[int] | None:

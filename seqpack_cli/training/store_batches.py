@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from seqpack_cli.batching import batch_costs
 from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
 from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.arguments import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
@@ -57,8 +59,8 @@ class StoreBatches:
 
     Raises:
         TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
-        ValueError: options has shuffle or seed, or split without split_name, or buckets would have
-            other keys in each epoch.
+        ValueError: options has shuffle or seed, or split without split_name, or layout "streams",
+            or buckets would have other keys in each epoch.
         OptionError: options conflict, a condition does not apply to the store, or, when an epoch
             begins, a sequence does not fit.
         DataError: the store has a value that names no split.
@@ -104,8 +106,15 @@ class StoreBatches:
         source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
-        (rows,) = plan.cut([0, len(order)])
-        return EpochPlan(BatchKeys(rows.find(source)), order, lambda: table.expand().num_cells)
+        (planned,) = plan.cut([0, len(order)])
+        rows = planned.find(source)
+
+        def count_costs(cost: str) -> np.ndarray:
+            widths = table.expand().widths if self.options.fills_rectangle else None
+            places = rows.lengths, rows.batch_offsets
+            return batch_costs.count_costs(cost, rows.num_cells, *places, widths)
+
+        return EpochPlan(BatchKeys(rows), order, count_costs)
 
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
@@ -118,9 +127,11 @@ class StoreBatches:
         """
         check_labels(labels, find_texts(self.columns))
         _, collate = OF_LAYOUT[self.options.layout]
+        assert collate is not None  # noqa: S101 - checked at the beginning
         lay_out: Callable[..., Any] = functools.partial(collate, labels=labels)
-        if self.options.fills_rectangle:
-            lay_out = self._pad_with(lay_out)
+        if self.options.pads_rows:
+            find_padding = self._fill_rows if self.options.shares_rows else self._pad_rows
+            lay_out = functools.partial(lay_out, **find_padding())
         name, dropped = self.options.store_column, self.options.drop_column
         if name is None and not dropped:
             return lay_out
@@ -129,20 +140,29 @@ class StoreBatches:
             _change_columns, lay_out=lay_out, dropped=dropped, store_column=name, offsets=offsets
         )
 
-    def _pad_with(self, lay_out: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with the widths and the padding of the options."""
+    def _fill_rows(self) -> dict[str, Any]:
+        """Return the shape and the padding of rows that sequences share."""
+        options, has_rows = self.options, self.options.batch_size is not None
+        return {
+            "row_length": options.max_tokens if has_rows else None,
+            "num_rows": options.batch_size if options.last_batch == "pad" else None,
+            "align_sequences": options.align_sequences,
+            "pad_id": choose_pad_id(self._select().store, options),
+        }
+
+    def _pad_rows(self) -> dict[str, Any]:
+        """Return the widths and the padding of rectangles with a row for each sequence."""
         source, keys = self._select(), None
         if self.options.buckets is not None:
             # the keys depend on the lengths alone, which this order only counts
             sorting = replace(self.options, order="length", window=None)
             keys = plan_store(source, sorting).bucket_keys
-        return functools.partial(
-            lay_out,
-            pad_id=choose_pad_id(source.store, self.options),
-            padding_side=self.options.padding_side,
-            pad_to_multiple=self.options.pad_to_multiple,
-            bucket_keys=keys,
-        )
+        return {
+            "pad_id": choose_pad_id(source.store, self.options),
+            "padding_side": self.options.padding_side,
+            "pad_to_multiple": self.options.pad_to_multiple,
+            "bucket_keys": keys,
+        }
 
     def _select(self) -> SelectedStore:
         """Return what the options select; splits and conditions are evaluated once."""
@@ -159,6 +179,12 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
     if options.shuffle is not None or options.seed:
         raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
     options = replace(options, shuffle=False).resolve()
+    if options.carries_state:
+        raise OptionError(
+            f"layout is {options.layout!r}, which needs shards: its batches keep one order, while "
+            "StoreBatches plans new ones for each epoch",
+            hint="pack the store with the same options, and open the shards with ShardDataset",
+        )
     splits = parse_splits(options)
     if splits is not None and options.split_name is None:
         names = " or ".join(map(repr, splits.names))
@@ -197,8 +223,7 @@ def _change_columns(
     if store_column is not None:
         numbers = np.searchsorted(offsets, rows.original_indices, "right") - 1
         kept[store_column] = np.where(rows.original_indices < 0, IGNORED, numbers)
-    found = (rows.ids, rows.lengths, rows.original_indices, kept, beside, rows.piece_starts)
-    return lay_out(TokenSequences(*found))
+    return lay_out(replace(rows, columns=kept, token_columns=beside))
 
 
 def _describe(options: PackOptions) -> str:

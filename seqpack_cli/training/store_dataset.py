@@ -24,7 +24,7 @@ from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
-from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+from seqpack_cli.training.token_sequences import NO_ROW, TokenSequence, TokenSequences
 
 BYTES_KEPT = 16 << 20  # mapped bytes that a worker keeps; there may be many workers
 BYTES_PER_ROW = 1 << 16  # reading a row maps 64 KiB around it
@@ -36,6 +36,7 @@ class Piece(NamedTuple):
     original_index: int
     start: int
     length: int
+    row_index: int = NO_ROW  # the row of a varlen batch for it; NO_ROW: collate_varlen chooses
 
 
 FILLER = Piece(-1, 0, 0)  # an empty row
@@ -116,7 +117,7 @@ class StoreDataset(Dataset[TokenSequence]):
 
     def __getitems__(self, keys: Sequence[SupportsIndex | Piece]) -> TokenSequences:
         store = self.open_store()
-        indices, starts, lengths = self._find(store, keys)
+        indices, starts, lengths, chosen = self._find(store, keys)
         ids = np.empty(int(lengths.sum()), store.dtype)
         real = np.flatnonzero(lengths)  # filler has no ids
         places = np.cumsum(lengths) - lengths
@@ -135,7 +136,7 @@ class StoreDataset(Dataset[TokenSequence]):
         if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
             store.let_pages_go()
             self._num_bytes_read = 0
-        return TokenSequences(ids, lengths, indices, columns, token_columns, starts)
+        return TokenSequences(ids, lengths, indices, starts, chosen, columns, token_columns)
 
     def open_store(self) -> AnyStore:
         """Return the store, or several as one; a spawned worker opens them again."""
@@ -148,18 +149,19 @@ class StoreDataset(Dataset[TokenSequence]):
 
     def _find(
         self, store: AnyStore, keys: Sequence[SupportsIndex | Piece]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Check keys; return sequence, first token and length of each."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Check keys; return sequence, first token, length and row of each."""
         indices = _to_indices(keys)
         if indices is None:
             pieces = [self._find_piece(store, key) for key in keys]
-            indices, starts, lengths = np.array(pieces, np.int64).reshape(-1, 3).T
-            return indices, starts, lengths
+            indices, starts, lengths, chosen = np.array(pieces, np.int64).reshape(-1, 4).T
+            return indices, starts, lengths, chosen
         outside = (indices < -len(self)) | (indices >= len(self))
         if outside.any():
             raise IndexError(f"sequence {indices[outside.argmax()]} of {len(self)}")
         indices = indices % len(self)  # a negative one counts from the end
-        return indices, np.zeros_like(indices), store.lengths[indices].astype(np.int64)
+        lengths = store.lengths[indices].astype(np.int64)
+        return indices, np.zeros_like(indices), lengths, np.full_like(indices, NO_ROW)
 
     def _find_piece(self, store: AnyStore, key: SupportsIndex | Piece) -> Piece:
         if isinstance(key, tuple) and key == FILLER:
@@ -167,15 +169,15 @@ class StoreDataset(Dataset[TokenSequence]):
         if not isinstance(key, tuple):
             index = find_index(key, len(self), "sequence")
             return Piece(index, 0, int(store.lengths[index]))
-        if len(key) != len(FILLER):
+        if not 3 <= len(key) <= len(FILLER):
             raise TypeError(f"sequence {key}, expected an integer or a Piece")
-        index, start, length = map(operator.index, key)
+        index, start, length, row_index = Piece(*map(operator.index, key))
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
         longest = int(store.lengths[index])
         if start < 0 or length < 1 or start + length > longest:
             raise IndexError(f"{key} is out of range: the sequence has {longest} tokens")
-        return Piece(index, start, length)
+        return Piece(index, start, length, row_index)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_store": None}  # a spawned worker opens its own maps

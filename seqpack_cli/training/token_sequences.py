@@ -8,6 +8,7 @@ holds for their columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -18,6 +19,8 @@ from seqpack_cli.ranges import copy_ranges
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
 
+NO_ROW = -1  # of a sequence whose row collate_varlen chooses
+
 
 class TokenSequence(NamedTuple):
     """The ids of a sequence or of a piece of it: an item of StoreDataset."""
@@ -27,26 +30,20 @@ class TokenSequence(NamedTuple):
     # by name: the value of the sequence, or int64[length], a value for each token
     columns: Mapping[str, int | float | str | torch.Tensor] = {}
     piece_start: int = 0  # where in its sequence a piece begins
+    row_index: int = NO_ROW  # the row of a varlen batch that it lies in
 
 
+@dataclass(eq=False, repr=False)
 class TokenSequences(Sequence[TokenSequence]):
     """Sequences read together; an item is a copy."""
 
-    def __init__(
-        self,
-        ids: np.ndarray,
-        lengths: np.ndarray,
-        original_indices: np.ndarray,
-        columns: Mapping[str, Values] | None = None,
-        token_columns: Mapping[str, np.ndarray] | None = None,
-        piece_starts: np.ndarray | None = None,
-    ) -> None:
-        self.ids = ids  # [S], one after another
-        self.lengths = lengths  # int64[B]
-        self.original_indices = original_indices  # int64[B]
-        self.columns = columns or {}  # a value per sequence, [B]
-        self.token_columns = token_columns or {}  # a value per token, [S], beside ids
-        self.piece_starts = np.zeros_like(lengths) if piece_starts is None else piece_starts
+    ids: np.ndarray  # [S], one after another
+    lengths: np.ndarray  # int64[B]
+    original_indices: np.ndarray  # int64[B]
+    piece_starts: np.ndarray  # int64[B]
+    row_indices: np.ndarray  # int64[B]
+    columns: Mapping[str, Values] = field(default_factory=dict)  # a value per sequence, [B]
+    token_columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # per token, [S]
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
@@ -58,6 +55,7 @@ class TokenSequences(Sequence[TokenSequence]):
             indices = np.array([sequence.original_index for sequence in sequences], np.int64)
             columns = [sequence.columns for sequence in sequences]
             starts = np.array([sequence.piece_start for sequence in sequences], np.int64)
+            chosen = np.array([sequence.row_index for sequence in sequences], np.int64)
         except AttributeError as error:
             kinds = " and ".join(sorted({type(sequence).__name__ for sequence in sequences}))
             raise TypeError(f"sequences are {kinds}, expected TokenSequence") from error
@@ -65,7 +63,7 @@ class TokenSequences(Sequence[TokenSequence]):
         ids = torch.cat(rows).numpy() if rows else np.empty(0, np.int64)
         if ids.dtype.kind not in "iu":
             raise TypeError(f"the ids are {ids.dtype}, expected integers")
-        return cls(ids, lengths, indices, *_join_columns(columns, lengths), starts)
+        return cls(ids, lengths, indices, starts, chosen, *_join_columns(columns, lengths))
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""
@@ -90,9 +88,10 @@ class TokenSequences(Sequence[TokenSequence]):
             take_tokens(self.ids),
             lengths,
             self.original_indices[order],
+            self.piece_starts[order],
+            self.row_indices[order],
             {name: values.take(order) for name, values in self.columns.items()},
             {name: take_tokens(values) for name, values in self.token_columns.items()},
-            self.piece_starts[order],
         )
 
     def __repr__(self) -> str:
@@ -117,11 +116,11 @@ class TokenSequences(Sequence[TokenSequence]):
         columns = [values.tolist() for values in self.columns.values()]
         columns += [self._split(values) for values in self.token_columns.values()]
         rows = zip(*columns, strict=True) if columns else [()] * len(self)
-        indices, starts = self.original_indices.tolist(), self.piece_starts.tolist()
-        for ids, index, values, start in zip(
-            self._split(self.ids), indices, rows, starts, strict=True
+        places = (self.original_indices, self.piece_starts, self.row_indices)
+        for ids, values, index, start, row in zip(
+            self._split(self.ids), rows, *(each.tolist() for each in places), strict=True
         ):
-            yield TokenSequence(ids, index, dict(zip(names, values, strict=True)), start)
+            yield TokenSequence(ids, index, dict(zip(names, values, strict=True)), start, row)
 
     def _split(self, values: np.ndarray) -> Sequence[torch.Tensor]:
         """Return a tensor of each sequence, of values of all tokens."""

@@ -20,6 +20,7 @@ from seqpack_cli.errors import MachineError, OptionError
 
 NUM_READERS = 2  # threads that read and send while the device computes
 THREADED_SIZE = 256  # hidden sizes from here on are faster with several threads
+SMALLER = "pass a smaller --max-batch-tokens, or pack with a smaller --batch-size"
 OUT_OF_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory")
 
 
@@ -62,7 +63,7 @@ def naming_batch(shard: str, index: int) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def naming_memory(place: str) -> Iterator[None]:
+def naming_memory(place: str, hint: str = SMALLER) -> Iterator[None]:
     """Name a place in an error if the device runs out of memory.
 
     Raises:
@@ -71,15 +72,20 @@ def naming_memory(place: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # pinned memory, cuDNN, cuBLAS and the CPU's allocator raise a plain RuntimeError
-        is_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not is_memory and not OUT_OF_MEMORY.search(str(error)):
+        if not is_out_of_memory(error):
             raise
         reason = str(error).splitlines()[0][:200] if str(error) else "out of memory"
-        raise MachineError(
-            f"{place}: {reason}",
-            hint="pass a smaller --max-batch-tokens, or pack with a smaller --batch-size",
-        ) from error
+        raise MachineError(f"{place}: {reason}", hint=hint) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that the device, or this machine, is out of memory.
+
+    Pinned memory, cuDNN, cuBLAS and the CPU's allocator raise a plain RuntimeError.
+    """
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
 
 
 @contextmanager

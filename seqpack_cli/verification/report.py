@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqpack_cli.verification.user_models.model_report import ModelReport
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
+MODEL = "model"  # follows on roundtrip where a user's model is checked
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Report:
     device: str
     device_name: str
     dtype: str
-    cell: str
+    cell: str | None  # of the test model; None if the user's own is checked
     num_layers: int
     bidirectional: bool
     hidden_size: int
@@ -127,6 +131,7 @@ class Report:
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    model: ModelReport | None = None  # of the user's own
     layout_speeds: list[LayoutSpeed] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
 
@@ -138,6 +143,11 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the report as values for JSON."""
         document = {"passed": self.passed, **asdict(self)}
+        if self.model is not None:  # its findings are among those of the report
+            shown = self.model.to_json()
+            document["model"] = {
+                name: shown[name] for name in shown if name not in ("passed", "findings")
+            }
         for level, report in zip(document["levels"], self.levels, strict=True):
             level["tokens_per_second"] = round(report.tokens_per_second)
             for size in level["errors"].values():  # JSON has no infinity

@@ -12,6 +12,7 @@ from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.verification.device import open_device
 from seqpack_cli.verification.report import Report, SplitsReport
+from seqpack_cli.verification.user_models.load_function import load_function
 from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_shards import find_packed_store, verify_shards
 from seqpack_cli.verification.verify_splits import verify_splits
@@ -36,12 +37,18 @@ def verify(
         FolderError: the shards are incomplete or not shards, or a token store is missing or
             another one.
         MachineError: the device is missing, or out of memory.
+        OptionError: there is no such function as `model` or `call`, or it does not do what it
+            should.
+        ModelError: your own model raised an exception.
     """
     options, progress, place = (
         options or VerifyOptions(),
         progress or Progress(),
         parse_place(shards),
     )
+    for name, function in (("--model", options.model), ("--call", options.call)):
+        if function is not None:  # one that is missing is found before anything is read
+            load_function(name, function)
     if find_format(place) == SPLITS_FORMAT:
         splits = open_splits(place, check_present=False)
         return verify_splits(splits, options, open_device(options.device), progress)

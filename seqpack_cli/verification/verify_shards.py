@@ -22,7 +22,7 @@ from seqpack_cli.shards.packed_stores import (
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
-from seqpack_cli.verification.device import steady_arithmetic
+from seqpack_cli.verification.device import THREADED_SIZE, steady_arithmetic
 from seqpack_cli.verification.integer_levels import verify_roundtrip, verify_structure
 from seqpack_cli.verification.integers.store_targets import check_store_targets
 from seqpack_cli.verification.levels import Verification
@@ -32,8 +32,9 @@ from seqpack_cli.verification.model_levels import (
     verify_every_batch,
 )
 from seqpack_cli.verification.models.tolerances import GATES
-from seqpack_cli.verification.report import PlanReport, Report
+from seqpack_cli.verification.report import MODEL, PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
+from seqpack_cli.verification.user_models.model_level import verify_user_model
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
@@ -70,7 +71,8 @@ def verify_shards(
     if whole_store is not None and not packed.are_targets_checked:  # once for all splits
         run.report.findings += check_store_targets(whole_store)
         packed.are_targets_checked = True
-    with steady_arithmetic(device, hidden_size=options.hidden_size):
+    hidden_size = options.hidden_size if options.model is None else THREADED_SIZE
+    with steady_arithmetic(device, hidden_size=hidden_size):
         if store is not None and "roundtrip" in options.levels:
             batches = verify_roundtrip(run, batches, store)
             packed.is_checked = True
@@ -79,6 +81,8 @@ def verify_shards(
         for level in ("forward", "backward"):
             if level in options.levels:
                 batches = verify_computation(run, level, batches)
+        if MODEL in options.levels:
+            batches = verify_user_model(run, batches)
         if options.compare:
             measure_speeds(run, batches)
         if options.self_test:
@@ -125,7 +129,7 @@ def _start_report(
         device=str(device),
         device_name=torch.cuda.get_device_name(device) if is_cuda else "CPU",
         dtype=options.dtype,
-        cell=options.cell,
+        cell=options.cell if options.model is None else None,
         num_layers=options.num_layers,
         bidirectional=options.bidirectional,
         hidden_size=options.hidden_size,

@@ -273,7 +273,7 @@ def read_items(folder: Path, choices: Choices) -> Iterator[None]:
         with contextlib.suppress(SeqpackError):
             use_tensors(dataset[index])
     with contextlib.suppress(SeqpackError):
-        dataset.plan_epoch(0).count_cells()
+        dataset.plan_epoch(0).count_costs("attention")
 
 
 def use_tensors(batch: BatchTensors) -> None:

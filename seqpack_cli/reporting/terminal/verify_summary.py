@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
+from seqpack_cli.reporting.terminal.model_lines import show_model
 from seqpack_cli.reporting.wording import count, show_rounded
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
@@ -26,6 +27,7 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     for level in report["levels"]:
         lines.append(_show_level(level, report, failed=level["level"] in failed))
     lines.append(_show_plan(report["plan"]))
+    lines += show_model(report["model"])
     lines += [*_show_columns(report), *_show_labels(report)]
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
     lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
@@ -87,7 +89,9 @@ def _describe_device(report: dict[str, Any]) -> str:
 
 def _describe_model(report: dict[str, Any]) -> str:
     """Describe the model: its cell, and what differs from the defaults."""
-    words = [report["cell"]]
+    if report["model"] is not None:
+        return str(report["model"]["model"])
+    words = [report["cell"] or "no model"]
     if report["num_layers"] > 1:
         words.append(count(report["num_layers"], "layer"))
     if report["bidirectional"]:

@@ -1,4 +1,8 @@
-"""The rows of shards in which several sequences share a row, in the order of the shards."""
+"""The rows of shards in which several sequences share a row, in the order of the shards.
+
+Padding is left out: that between aligned sequences, that at the end of a row, and rows that are all
+padding. Streams have no rows of their own: a row goes on in the next batch.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,10 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.exports.source import IDS_PER_BLOCK, CheckedFiles
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
@@ -25,9 +31,10 @@ class Rows(NamedTuple):
     targets: np.ndarray | None  # uint8[S], which ids are targets; None if all are
 
 
-def shares_rows(shards: ShardSet) -> bool:
-    """Return whether several sequences share a row."""
-    return LAYOUTS[shards.layout].shares_rows
+def has_packed_rows(shards: ShardSet) -> bool:
+    """Return whether several sequences share a row, and each row can be taken alone."""
+    rules = LAYOUTS[shards.layout]
+    return rules.shares_rows and not rules.carries_state
 
 
 def iter_rows(shards: ShardSet, files: CheckedFiles, *, check: bool = False) -> Iterator[Rows]:
@@ -53,18 +60,33 @@ def iter_rows(shards: ShardSet, files: CheckedFiles, *, check: bool = False) -> 
 
 
 def _iter_shard(shard: Shard) -> Iterator[Rows]:
-    tensors, column = shard.tensors, shard.columns.get(TARGETS)
-    cell_offsets, row_offsets = tensors["data_offsets"], tensors["sequence_offsets"]
+    cell_offsets, column = shard.tensors["data_offsets"], shard.columns.get(TARGETS)
     first = 0
     while first < len(shard):
         last = int(np.searchsorted(cell_offsets, cell_offsets[first] + IDS_PER_BLOCK, "right")) - 1
         last = max(last, first + 1)
-        cells = slice(int(cell_offsets[first]), int(cell_offsets[last]))
+        some = shard.arrays.cut(first, last)
+        lengths, num_sequences = some.tensors["lengths"], _count_sequences(some)
         yield Rows(
-            tensors["data"][cells],
-            np.diff(cell_offsets[first : last + 1]),
-            tensors["lengths"][int(row_offsets[first]) : int(row_offsets[last])],
-            np.diff(row_offsets[first : last + 1]),
-            None if column is None else tensors[column.tensor_name][cells],
+            _take_tokens(some, "data"),
+            np.add.reduceat(lengths, to_offsets(num_sequences)[:-1]),
+            lengths,
+            num_sequences,
+            None if column is None else _take_tokens(some, column.tensor_name),
         )
         first = last
+
+
+def _count_sequences(batches: ShardArrays) -> np.ndarray:
+    """Count the sequences of each row that has some, int64[rows]."""
+    if "row_indices" not in batches.tensors:  # a batch is one row
+        return batches.num_rows
+    rows, batch_of = batches.tensors["row_indices"], batches.batch_of_rows
+    is_first = (rows[1:] != rows[:-1]) | (batch_of[1:] != batch_of[:-1])
+    return np.diff(np.flatnonzero(np.concatenate([[True], is_first, [True]])))
+
+
+def _take_tokens(batches: ShardArrays, name: str) -> np.ndarray:
+    """Return the values of all tokens of an array that is laid out as `data` is."""
+    values = batches.tensors[name]
+    return values[batches.mask_tokens()] if batches.layout.has_padding else values

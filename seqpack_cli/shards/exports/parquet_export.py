@@ -25,7 +25,7 @@ from seqpack_cli.files.single_file import is_kind
 from seqpack_cli.files.url import Place, parse_place
 from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.file_set import describe_source
-from seqpack_cli.shards.exports.packed_rows import iter_rows, shares_rows
+from seqpack_cli.shards.exports.packed_rows import has_packed_rows, iter_rows
 from seqpack_cli.shards.exports.parquet_files import (
     import_pyarrow,
     iter_row_groups,
@@ -104,7 +104,7 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
 def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
     """Return what makes tables, what yields the blocks to make them of, and the number of ids."""
     opened = task.opened
-    if isinstance(opened, ShardSet) and shares_rows(opened):
+    if isinstance(opened, ShardSet) and has_packed_rows(opened):
         others = [name for name in opened.columns if name != TARGETS]
         if others:
             task.progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")

@@ -1,0 +1,122 @@
+"""What a model returned -> its outputs for each sequence.
+
+A tensor, a PackedSequence, a tuple (its first element), or a dict or ModelOutput (`logits`, else
+`last_hidden_state`, else its first tensor). Outputs are per token, in the shape of the ids, or per
+sequence. Where the shapes of one batch allow both, those of a batch of one sequence decide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from seqpack_cli.errors import OptionError
+from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+
+TOKEN, SEQUENCE = "token", "sequence"
+NAMES = ("logits", "last_hidden_state")
+HINT = "pass --call MODULE:FUNCTION (call= in Python), which takes (model, batch) and returns them"
+
+
+def find_tensor(returned: Any) -> torch.Tensor | None:
+    """Return the tensor of outputs in what a model returned; None if there is none."""
+    if isinstance(returned, PackedSequence):
+        return returned.data
+    if isinstance(returned, torch.Tensor):
+        return returned
+    values: list[Any] = []
+    if isinstance(returned, Mapping):
+        values = [returned[name] for name in NAMES if returned.get(name) is not None]
+        values += [value for name, value in returned.items() if name != "loss"]
+    elif dataclasses.is_dataclass(returned):
+        fields = {each.name: getattr(returned, each.name) for each in dataclasses.fields(returned)}
+        return find_tensor(fields)
+    elif isinstance(returned, (tuple, list)):
+        values = list(returned[1:] if is_loss(next(iter(returned), None)) else returned)
+    found = (find_tensor(value) for value in values)
+    return next((tensor for tensor in found if tensor is not None), None)
+
+
+def find_loss(returned: Any) -> torch.Tensor | None:
+    """Return the loss in what a model returned: `loss`, or a first element without dimensions."""
+    if isinstance(returned, Mapping):
+        loss = returned.get("loss")
+    elif isinstance(returned, (tuple, list)):
+        loss = next(iter(returned), None)
+    else:
+        loss = getattr(returned, "loss", None)
+    return loss if is_loss(loss) else None
+
+
+def is_loss(value: Any) -> bool:
+    """Return whether a value is a tensor of one number."""
+    return isinstance(value, torch.Tensor) and value.ndim == 0
+
+
+def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
+    """Return what outputs can be by their shape: TOKEN, SEQUENCE, both or none."""
+    shape, ids = tuple(outputs.shape), tuple(found.ids.shape)
+    kinds = []
+    if shape[: len(ids)] == ids or shape[: len(ids) + 1] == (1, *ids):
+        kinds.append(TOKEN)
+    if shape[:1] == (len(found.cells),):
+        kinds.append(SEQUENCE)
+    return kinds
+
+
+def choose_kind(tried: list[tuple[Any, LocatedBatch]]) -> str:
+    """Return what the outputs of all tried batches are; TOKEN if they can be both.
+
+    Raises:
+        OptionError: they are neither.
+    """
+    kinds = [TOKEN, SEQUENCE]
+    for returned, found in tried:
+        outputs = find_tensor(returned)
+        if outputs is None:
+            raise OptionError(
+                f"the model returned {type(returned).__name__}, expected a tensor, a "
+                "PackedSequence, or a tuple or dict with one",
+                hint=HINT,
+            )
+        kinds = [kind for kind in find_kinds(outputs, found) if kind in kinds]
+        if not kinds:
+            raise _wrong_shape(outputs, found)
+    return kinds[0]
+
+
+def read_outputs(returned: Any, found: LocatedBatch, kind: str) -> list[torch.Tensor]:
+    """Return the outputs of each sequence, [length, ...] if per token, else [1, ...].
+
+    Raises:
+        OptionError: the shape does not fit the batch.
+    """
+    outputs = find_tensor(returned)
+    if outputs is None or kind not in find_kinds(outputs, found):
+        raise _wrong_shape(outputs, found)
+    if kind == SEQUENCE:
+        return [outputs[number : number + 1] for number in range(len(found.cells))]
+    ids = found.ids
+    rest = outputs.shape[outputs.ndim - _count_inner(outputs, ids) :]
+    flat = outputs.reshape(ids.numel(), *rest)
+    return [flat[cells] for cells in found.cells]
+
+
+def _count_inner(outputs: torch.Tensor, ids: torch.Tensor) -> int:
+    """Return how many dimensions of outputs come after those of the ids."""
+    has_rows = tuple(outputs.shape[: ids.ndim]) == tuple(ids.shape)
+    return outputs.ndim - ids.ndim - (0 if has_rows else 1)
+
+
+def _wrong_shape(outputs: torch.Tensor | None, found: LocatedBatch) -> OptionError:
+    shape = "none" if outputs is None else list(outputs.shape)
+    ids = ", ".join(map(str, found.ids.shape))
+    return OptionError(
+        f"the model's outputs have shape {shape}, expected [{ids}, ...], one for each cell of the "
+        f"ids, or [{len(found.cells)}, ...], one for each sequence",
+        hint=HINT,
+    )
