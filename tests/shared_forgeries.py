@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,7 @@ def move_token(forged: Set) -> bool:
 def move_token_over_cut(forged: Set) -> bool:
     """Move a token from the end of a stream in a batch to its beginning in the next one."""
     batches, places = forged.batches, []
-    for before, after in zip(batches, batches[1:], strict=False):
+    for before, after in pairwise(batches):
         for one, other in zip(before, after, strict=False):
             if one and other and len(one[-1][2]) > 1 and other[0][1] > 0:
                 places.append((one, other))

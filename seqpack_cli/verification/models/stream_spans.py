@@ -9,7 +9,7 @@ around the border of two batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -52,6 +52,9 @@ class _Pieces:
     goes_on: np.ndarray  # bool: a piece goes on from the one before it
     places: np.ndarray  # [pieces, 2], as in StreamSpan
 
+    def take(self, kept: np.ndarray) -> _Pieces:
+        return _Pieces(*(getattr(self, each.name)[kept] for each in fields(self)))
+
 
 def take_span(
     batches: Sequence[StreamsBatch],
@@ -75,19 +78,7 @@ def take_span(
     pieces = _cut(_find_pieces(batches), first_step, last_step)
     of_streams = np.cumsum(np.bincount(pieces.streams[~pieces.goes_on], minlength=num_streams))
     width = min(width, max(int(np.searchsorted(of_streams, MAX_ROWS, "right")), 1))
-    kept = pieces.streams < width
-    pieces = _Pieces(
-        *(
-            each[kept]
-            for each in (
-                pieces.streams,
-                pieces.begins,
-                pieces.ends,
-                pieces.goes_on,
-                pieces.places,
-            )
-        )
-    )
+    pieces = pieces.take(pieces.streams < width)
     data = np.concatenate([batch.data.reshape(batch.shape) for batch in batches])
     resets = np.concatenate([batch.is_reset for batch in batches])
     part = slice(first_step, last_step), slice(width)
@@ -102,10 +93,13 @@ def _find_pieces(batches: Sequence[StreamsBatch]) -> _Pieces:
         assert batch.piece_starts is not None  # noqa: S101 - streams have them
         begins = number * batch.num_steps + batch.first_steps
         rows = np.arange(len(begins))
+        starts = batch.piece_starts
         columns.append(
-            [batch.row_indices, begins, begins + batch.lengths, batch.original_indices]
-            + [batch.piece_starts, batch.piece_starts + batch.lengths]
-            + [np.full_like(rows, number), rows]
+            [
+                *(batch.row_indices, begins, begins + batch.lengths),
+                *(batch.original_indices, starts, starts + batch.lengths),
+                *(np.full_like(rows, number), rows),
+            ]
         )
     joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
     order = np.lexsort((joined[1], joined[0]))
@@ -119,14 +113,12 @@ def _find_pieces(batches: Sequence[StreamsBatch]) -> _Pieces:
 def _cut(pieces: _Pieces, first: int, last: int) -> _Pieces:
     """Return what lies between two steps; what began before begins there."""
     kept = (pieces.begins < last) & (pieces.ends > first)
-    goes_on = pieces.goes_on & (pieces.begins > first)
-    return _Pieces(
-        pieces.streams[kept],
-        np.maximum(pieces.begins[kept], first) - first,
-        np.minimum(pieces.ends[kept], last) - first,
-        goes_on[kept],
-        pieces.places[kept],
-    )
+    return replace(
+        pieces,
+        begins=np.maximum(pieces.begins, first) - first,
+        ends=np.minimum(pieces.ends, last) - first,
+        goes_on=pieces.goes_on & (pieces.begins > first),
+    ).take(kept)
 
 
 def _lay_out(

@@ -109,13 +109,14 @@ def run_alone_truncated(model: Model, ids: BatchIds, span: StreamSpan) -> Run:
         torch.split(inputs, ids.lengths.tolist()), span.begins.tolist(), strict=True
     ):
         inside = [cut - begin for cut in span.cuts if 0 < cut - begin < len(row)]
-        hidden = None
+        hidden: Hidden | None = None
         for first, last in pairwise([0, *inside, len(row)]):
             if hidden is not None:
                 parts = tuple(part.detach() for part in as_state(hidden))
                 hidden = parts if len(parts) > 1 else parts[0]
             output, hidden = model.recurrent(row[None, first:last], hidden)
             outputs.append(output[0])
+        assert hidden is not None  # noqa: S101 - no row is empty
         states.append([part.transpose(0, 1).flatten(1) for part in as_state(hidden)])
     joined = tuple(torch.cat(parts) for parts in zip(*states, strict=True))
     return Run(torch.cat(outputs), joined, inputs, lambda array: array)
