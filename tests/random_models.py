@@ -8,10 +8,12 @@ from batch to batch.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import torch
 from model_zoo import CPU, DEFAULT_CALLS, LEFT, ROWS, ZooModel
+from random_faults import FAULTS
 from random_layers import (
     Attention,
     Convolution,
@@ -135,3 +137,16 @@ def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
         pooled=model.pooling is not None,
         options=draws.choice(options),
     )
+
+
+def random_wrong_model(seed: int) -> ZooModel:
+    """Return the model of a seed with one fault, which may have no effect on it."""
+    entry, draws = random_correct_model(seed), random.Random(f"fault {seed}")
+    fault = draws.choice(FAULTS[entry.layout])
+
+    def make(vocab_size: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
+        model = entry.make(vocab_size, device, dtype)
+        model.fault = fault
+        return model
+
+    return replace(entry, name=f"{entry.name}, {fault.__name__}", make=make)

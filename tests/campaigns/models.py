@@ -13,13 +13,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from model_zoo import CPU, VOCAB_SIZE, ZooModel, iter_values
+from model_zoo import CPU, VOCAB_SIZE, ZooModel, find_faults, iter_values
 from plain_models import CORRECT_MODELS, DROPOUT_MODELS
-from random_models import random_correct_model
+from random_models import random_correct_model, random_wrong_model
 from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
 from wrong_models import WRONG_MODELS
 
@@ -69,8 +69,14 @@ def draw_samples(draws: random.Random, kind: str, longest: int) -> list[TokenSeq
     return samples
 
 
-def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judged:
-    """Run `verify_model` over random batches; dtype None draws one."""
+def judge(
+    entry: ZooModel,
+    seed: int,
+    dtype: torch.dtype | None = None,
+    *,
+    samples: list[TokenSequence] | None = None,
+) -> Judged:
+    """Run `verify_model` over batches of samples; dtype and samples None draws them."""
     draws = random.Random(f"batches {seed}")
     dtype = entry.dtype or dtype or draws.choice(DTYPES[:6] if "repeat" in entry.faults else DTYPES)
     model = entry.make(VOCAB_SIZE, CPU, dtype)
@@ -81,7 +87,7 @@ def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judge
     sort = draws.random() < 0.5 and not entry.faults
     collate = functools.partial(entry.collate_samples, sort=sort)
     kind = "all" if entry.faults else draws.choice(("even", "skewed", "equal", "short"))
-    samples = draw_samples(draws, kind, entry.options.get("row_length", 60))
+    samples = samples or draw_samples(draws, kind, entry.options.get("row_length", 60))
     if dtype == torch.float16 and not _is_finite(entry.run(model, collate(samples))):
         dtype, model = torch.float32, entry.make(VOCAB_SIZE, CPU, torch.float32)
     try:
@@ -118,9 +124,26 @@ def find_misses(seed: int, dtype: torch.dtype | None = None) -> Iterator[Judged]
             yield judged
 
 
+def find_random_misses(first: int, last: int) -> Iterator[tuple[int, Judged]]:
+    """Yield the random wrong models that pass, of those whose fault the oracle sees.
+
+    The oracle sees the batch that `verify_model` gets, so nothing depends on rare lengths.
+    """
+    for seed in range(first, last):
+        entry = random_wrong_model(seed)
+        samples = draw_samples(random.Random(seed), "all", 24)[:5]
+        faults = find_faults(entry, {index: each.ids for index, each in enumerate(samples)})
+        if not faults:
+            continue
+        judged = judge(replace(entry, faults=frozenset(faults)), seed, samples=samples)
+        if judged.report is None or judged.report.passed:
+            yield seed, judged
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=300)
+    parser.add_argument("--wrong", type=int, default=100, help="random wrong models")
     parser.add_argument("--first", type=int, default=0, help="seed of the first model")
     parser.add_argument("--rounds", type=int, default=3, help="batches for each wrong model")
     options = parser.parse_args()
@@ -130,6 +153,9 @@ def main() -> None:
     for seed, judged in find_false_alarms(options.first, options.first + options.models):
         counts["false alarms"] += 1
         print(f"false alarm: seed {seed}, {_describe(judged)}", flush=True)
+    for seed, judged in find_random_misses(options.first, options.first + options.wrong):
+        counts["misses"] += 1
+        print(f"missed: seed {seed}, {_describe(judged)}", flush=True)
     for seed in range(options.rounds):
         for judged in find_misses(seed):
             counts["misses"] += 1
