@@ -51,6 +51,12 @@ COMMANDS = {
     "--seed 3 --batch-size 5 --store-column store --shard-bytes 3000 --drop-column label "
     "--drop-column meta.id --drop-column score --drop-column title --drop-column known "
     "--drop-column tags",
+    "aligned_rows": "pack tokens_fields --layout varlen --batch-size 2 --max-tokens 20 "
+    "--align-sequences 4 --last-batch pad --shard-bytes 4400",
+    "chunks": "pack tokens_bytes --layout varlen --fill chunk --batch-size 2 --max-tokens 28 "
+    "--shard-bytes 1700",
+    "streams": "pack tokens_targets --layout streams --batch-size 4 --max-tokens 6 --shuffle "
+    "--seed 2 --shard-bytes 3300",
     "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1900",
     "padded_targets": "pack tokens_targets tokens_bytes --layout padded --padding-side left "
     "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 2600",
@@ -59,6 +65,7 @@ COMMANDS = {
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
 SPLITS = ["splits/train", "splits/test"]
 SHARDS = [name for name in COMMANDS if name not in (*STORES, "splits")] + SPLITS
+LINKS = ("row_indices", "resets", "next_ids")  # tensors of rows that sequences share
 BYTES_BOS, BYTES_EOS = 257, 258
 WORDS_BOS, WORDS_EOS = 2, 3
 MAX_LENGTH = 12  # of tokens_fields
@@ -272,6 +279,7 @@ def expect_targets() -> list[dict[str, Any]]:
 
 def read_batches(folder: Path) -> list[dict[str, Any]]:
     """Read the batches of shards with the safetensors library and plain slices."""
+    options = json.loads((folder / "manifest.json").read_bytes())["options"]
     batches = []
     for path in sorted(folder.glob("*.safetensors")):
         tensors = {name: a.tolist() for name, a in safetensors.numpy.load_file(path).items()}
@@ -279,13 +287,18 @@ def read_batches(folder: Path) -> list[dict[str, Any]]:
         for batch, (first, last) in enumerate(offsets):
             start, end = tensors["data_offsets"][batch : batch + 2]
             data, lengths = tensors["data"][start:end], tensors["lengths"][first:last]
-            rows, width = slice_rows(tensors, data, lengths, batch)
+            linked = {name: tensors[name][first:last] for name in LINKS if name in tensors}
+            if linked:
+                rows, width = slice_shared(data, lengths, linked, options), None
+            else:
+                rows, width = slice_rows(tensors, data, lengths, batch)
             starts = tensors.get("piece_starts", [0] * len(tensors["lengths"]))[first:last]
             indices = tensors["original_indices"][first:last]
             batches.append(
                 {
                     "width": width,
                     "num_filler_rows": tensors.get("num_filler_rows", {batch: 0})[batch],
+                    **linked,
                     "rows": [list(row) for row in zip(indices, starts, rows, strict=True)],
                 }
             )
@@ -310,6 +323,23 @@ def slice_rows(
         rows.append(data[:num_cells])
         del data[:num_cells]
     return rows, width
+
+
+def slice_shared(
+    data: list[int], lengths: list[int], linked: dict[str, list[int]], options: dict[str, Any]
+) -> list[list[int]]:
+    """Return the sequences and pieces of one batch whose rows they share."""
+    num_rows, row_length = options["batch_size"], options["max_tokens"]
+    if "resets" in linked:
+        shared = [data[stream::num_rows] for stream in range(num_rows)]
+    else:
+        firsts = range(0, len(data), row_length)
+        shared = [data[first : first + row_length] for first in firsts]
+    rows = []
+    for length, number in zip(lengths, linked["row_indices"], strict=True):
+        rows.append(shared[number][:length])
+        del shared[number][: length + -length % options["align_sequences"]]
+    return rows
 
 
 def hash_files(version: Path) -> dict[str, str]:

@@ -129,13 +129,17 @@ def make_plan(lengths: list[int], layout: str, options: Options, selected: Selec
     plan.keys = _choose_keys([lengths[index] for index in visited], options)
     for number, some in enumerate(selected.rounds):
         order: list[int] = list(range(len(lengths)))
+        seed = round_seed(options["seed"], number)
         if options["shuffle"]:
-            order = permute(len(lengths), round_seed(options["seed"], number), 0)
+            order = permute(len(lengths), seed, 0)
         taken = [index for index in order if index in some and index not in left_out]
         rows = [Row(index, 0, lengths[index]) for index in taken]
         if layout in SHARED:
             deal = _deal_streams if layout == "streams" else _deal_rows
-            plan.batches += deal(_fill_rows(rows, options), options)
+            filled = _fill_rows(rows, options)
+            if options["shuffle"] and options["fill"] == "best-fit" and options["batch_size"]:
+                filled = [filled[place] for place in permute(len(filled), seed, 5)]
+            plan.batches += deal(filled, options)
         else:
             _cut_buckets(plan, rows, layout, options)
     if options["shuffle"] and layout != "streams":
@@ -167,6 +171,8 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         drop("drop_shorter", lambda length: length < options["drop_shorter"])
     if options["drop_longer"] is not None:
         drop("drop_longer", lambda length: length > options["drop_longer"])
+    if options["where"]:
+        leave_out("where", [index for index in left if not selected.fits[index]])
     if (has_target := selected.has_target) is not None:
         leave_out("no_target", [index for index in left if not has_target[index]])
     if is_first_split(options) and (options["passes"] or options["share"]):
@@ -328,10 +334,10 @@ def _deal_streams(filled: list[list[Row]], options: Options) -> list[PlannedBatc
     waiting = list(filled)
     streams = []
     for number in range(num_streams):
-        num_rows = len(filled) // num_streams + (number < len(filled) % num_streams)
+        num_rows = len(filled) // num_streams + (num_streams - number <= len(filled) % num_streams)
         streams.append([waiting.pop(0) for _ in range(num_rows)])
     batches = []
-    for step in range(len(streams[0])):
+    for step in range(len(streams[-1])):
         rows = []
         for number, stream in enumerate(streams):
             if step >= len(stream):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,7 @@ class Selected:
     rounds: list[set[int]]  # the sequences of each
     in_split: list[bool]  # of each sequence
     has_target: list[bool] | None  # of each sequence; None if all are packed
+    fits: list[bool]  # of each sequence: whether all conditions hold
 
 
 def mix(number: int, seed: int, purpose: str) -> int:
@@ -78,6 +80,7 @@ def _find_splits(store: PageStore, options: Options) -> Iterator[str]:
 
 def select(stores: list[PageStore], options: Options) -> Selected:
     """Choose sequences and count their visits."""
+    fits = list[bool]()
     least, most = options["drop_shorter"] or 0, options["drop_longer"] or WRAP
     in_split, inside, hashes, store_of = [], list[bool](), list[int](), list[int]()
     has_target, has_column = [], any("targets" in store.columns for store in stores)
@@ -89,23 +92,53 @@ def select(stores: list[PageStore], options: Options) -> Selected:
         for index, ids in enumerate(store.sequences):
             in_split.append(not splits or splits[index] == options["split_name"])
             inside.append(least <= len(ids) <= most)
+            fits.append(all(_holds(text, store, index) for text in options["where"]))
             has_target.append(not asks or any(store.columns.get("targets", {index: [1]})[index]))
             hashes.append(store.hashes[store.documents[index]])
             store_of.append(number)
-            num_tokens[number] += len(ids) * (in_split[-1] and inside[-1] and has_target[-1])
+            num_tokens[number] += len(ids) * _is_kept(in_split, inside, fits, has_target)
     passes = _find_passes(num_tokens, options)
     num_rounds = max(1, *(-int(-number // 1) for number in passes))
     seed, visits, rounds = options["seed"], list[int](), [set[int]() for _ in range(num_rounds)]
     for index, number in enumerate(hashes):
         wanted = passes[store_of[index]] if inside[index] else Fraction(1)
         count = int(wanted) + (mix(number, seed, "passes") < int(wanted % 1 * WRAP))
-        count *= in_split[index] and has_target[index]
+        count *= in_split[index] and fits[index] and has_target[index]
         visits.append(count)
         offset = mix(number, seed, "rounds") % num_rounds
         for place, some in enumerate(rounds):
             if -((place - offset) % num_rounds) * count % num_rounds < count:
                 some.add(index)
-    return Selected(passes, visits, rounds, in_split, has_target if asks else None)
+    return Selected(passes, visits, rounds, in_split, has_target if asks else None, fits)
+
+
+def _is_kept(*reasons: list[bool]) -> bool:
+    return all(reason[-1] for reason in reasons)
+
+
+def _holds(text: str, store: PageStore, index: int) -> bool:
+    """Return whether a condition without quotes holds."""
+    found = re.fullmatch(r"\s*([^=!<>]*?)\s*(=|!=|<=|>=|<|>)\s*(.*?)\s*", text)
+    assert found is not None
+    name, operator, wanted = found.groups()
+    if name == "@source":
+        pattern = ".*".join(re.escape(part) for part in wanted.split("*"))
+        is_same = re.fullmatch(pattern, store.places[index][0], re.DOTALL) is not None
+        return is_same == (operator == "=")
+    value = len(store.sequences[index]) if name == "@length" else store.columns[name][index]
+    if isinstance(value, str | bool):
+        is_same = (value if isinstance(value, str) else json.dumps(value)) == wanted
+        return is_same == (operator == "=")
+    number = float(wanted) if isinstance(value, float) else Fraction(wanted)
+    less, same = value < number, value == number
+    return {
+        "=": same,
+        "!=": not same,
+        "<": less,
+        "<=": less or same,
+        ">": not less and not same,
+        ">=": not less,
+    }[operator]
 
 
 def _find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:

@@ -98,6 +98,16 @@ def test_batch_size_counts_rows_not_the_sequences_in_one() -> None:
     assert order.rows.row_indices.tolist() == [0] * 4 + [1] * 4 + [0]
 
 
+def test_streams_keep_their_numbers_in_the_last_batch_which_the_first_ones_do_not_reach() -> None:
+    options = PackOptions(layout="streams", max_tokens=2, batch_size=3)
+    order = plan_batches(Parts([[9]]), options.resolve()).order
+    assert isinstance(order, ArrayOrder)
+    assert order.rows.piece_starts is not None
+    assert order.rows.row_indices is not None
+    assert order.rows.piece_starts.tolist() == [0, 2, 6, 4, 8]
+    assert order.rows.row_indices.tolist() == [0, 1, 2, 1, 2]
+
+
 def test_bins_split_long_sequences_from_the_left() -> None:
     rows = plan_rows([1, 9, 8, 4], max_tokens=4, fill="sequential")
     assert rows == [

@@ -115,9 +115,7 @@ def test_each_sequence_of_a_batch_is_computed_as_alone(
     found = model(**inputs)
     assert is_alone(found.logits[0])
     torch.testing.assert_close(found.loss, loss)
-    numbers = torch.repeat_interleave(row.cu_seqlens.diff())
-    is_seen = (numbers[:, None] == numbers).tril()[None, None]
-    added = torch.zeros(is_seen.shape).masked_fill(~is_seen, torch.finfo(torch.float32).min)
+    is_seen, added = row.attention_mask(), row.attention_mask(dtype=torch.float32)
     ids = {each: inputs[each] for each in ("input_ids", "position_ids")}
     ones = torch.ones_like(row.ids)[None]
     assert not is_alone(model(**ids).logits[0])

@@ -196,7 +196,7 @@ def test_varlen_fills_rows_of_one_length(
         (batch.columns["twice"], [[2 * id_ for id_ in row] for row in rows]),
     ):
         assert isinstance(values, torch.Tensor)
-        expected = sum(fill(cells, fill=-100), [])
+        expected = [value for line in fill(cells, fill=-100) for value in line]
         found = values.flatten().tolist()
         assert found == expected + [-100] * (len(found) - len(expected))
     numbers = batch.sequence_ids

@@ -46,6 +46,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("one_thread", "work")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once
 @pytest.mark.parametrize("path", RUNNING, ids=lambda path: path.name)
 def test_blocks_of_a_page_do_what_it_shows(path: Path) -> None:
     run_page(path.read_text())

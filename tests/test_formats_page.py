@@ -543,7 +543,7 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
         for alias in node.names
     }
     standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
-    standard |= {"fractions", "json", "os", "pathlib", "struct", "typing"}
+    standard |= {"fractions", "json", "os", "pathlib", "re", "struct", "typing"}
     assert imported <= standard | {
         "numpy",
         "safetensors.numpy",

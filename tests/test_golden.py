@@ -20,6 +20,7 @@ from make_golden import (
     COMMANDS,
     FIELDS,
     GOLDEN,
+    LINKS,
     SHARDS,
     SPLITS,
     STORES,
@@ -35,31 +36,42 @@ from make_golden import (
 from reference import read_folder, read_store_documents
 
 from seqpack_cli import open_shards, open_store
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards import shard_manifest
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.tokens import store_manifest
 from seqpack_cli.tokens.columns.kinds import KINDS
 
-MAX_GOLDEN_BYTES = 200_000
+MAX_GOLDEN_BYTES = 230_000
 WRITES_OTHERWISE = (
     "a changed byte is another format: raise format_version and make golden files of it; "
     "other batches from the same options are another plan: raise PLAN_VERSION too"
 )
 # Of every file of every version, so that none is edited unseen.
 DIGEST = {
-    "v8": """
-fce58f5702d85d7f964c8f4c784b731bf8d3fd42c7a85fbdede5069d58eac5b4 expected.json
-d4a93fc28f1abe241d22b5ae1f76d6fc1537faa39a90b1deadbc563e3ca1e7ef filler/manifest.json
-d57275187f646a3f2ca6c8cb28db4000e197d48ac10b800dcc0189e0fbbcb0ab filler/run.json
-948250f0dc53c9ec3a07e5bfc33fefb10fd0933111965872e19116136420ff58 filler/shard-00000.safetensors
-fd2de0060293a52e6148321db9387098eb6ebdf7c381444846751d7010483439 filler/shard-00001.safetensors
+    "v9": """
+982e76c74818b7ea1dfb79087bde057298be667d35cfd37a39f5b8d45d0f841d aligned_rows/manifest.json
+e694eec6d390e13afddc4766ca0c64c5353b0a98f469d8af5fb36bfb7ed23209 aligned_rows/run.json
+6a3bb979626c3989f4936b2e95359efd8fa0507fbb6911a724d88d2ceecfa65b aligned_rows/shard-00000.safetensors
+0454f20cba32ffb14416fd9e4acde0f0c3e62395af8df4eb7c0ba26b362d6896 aligned_rows/shard-00001.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 aligned_rows/tokenizer.json
+176ecd2c3a648e15b1da370c1411183c8047c035084db0e7a3b6a721991f1b0d chunks/manifest.json
+28569f1845639316013231a2dc8dc541f6a74eb74b25d59b53b512596cdb282c chunks/run.json
+0b230023ef19440fed90a5aa904fe708c666c508357ae896531c7739f18225be chunks/shard-00000.safetensors
+3fda96adfb95cd186560e65968be9410cc05314989c9ff0837e2b15f2b251ea7 chunks/shard-00001.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 chunks/tokenizer.json
+ad5abad6cf45927c463081ae02fe656741a42ccf1ef6599e9a1b485e6f2fac53 expected.json
+d2c70a174343877f71406c87d8058d9b1acb6021ed4353036a2c0a398d86abce filler/manifest.json
+75444faf8edb5c6885367b9578032b554bef5e557f663d36b57a19e1a12b5977 filler/run.json
+448001feb06b41eb347b334069010d3f6104414b7641eea43735f6e56e7bd366 filler/shard-00000.safetensors
+fed738daccb2ed498277f2bfefc2bde155c5df0b7dc250a2440fa99a25e83712 filler/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 filler/tokenizer.json
-103732064d6740f9f5cdd10281852de84f5e5722fc326d9f8dcc488b0a1fa264 filler_columns/manifest.json
-7703d04bb06305a5e38f4968bc477a2d3478b599c37538042bf52406df1bd601 filler_columns/run.json
-32ad30053126102f092363f49619e7fe78397a4aa7c2c32fb32f6ef4e84ab859 filler_columns/shard-00000.safetensors
-6251f764deefc31f6f366bfd7fa340c28ba76e6b8e3ceeb7f0b7a75b8df17ac5 filler_columns/shard-00001.safetensors
-91f4a40625e7d883117acd56738b4abe4dc060c54d4d40102bb2c0f3728f9f71 filler_columns/shard-00002.safetensors
+90005c0df2a0ecae1bf1af5397b066f0b51793b62f89fcd23e3ead6936dd865d filler_columns/manifest.json
+5e34a9ad1248c1477a785a4fd4fa3a0d71a78710b5d192dfeda4a048be083bf5 filler_columns/run.json
+3bf16db73bfa06a99ee5c026f574f088cdfbf7d416333961f477bb523885d598 filler_columns/shard-00000.safetensors
+7b2864695b7d5b18177cec306f6e3e77ec9681edd106a18d708532ef8bd8c2c3 filler_columns/shard-00001.safetensors
+37da5b95c2f18aa1069ee6eb81fa473c8ab8dcfbe2e57805cec5f59f78847950 filler_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 filler_columns/tokenizer.json
 3914cc720f3d0454aecaacbfb473753cc950008709f51612be31772659eaec5a input/answers.jsonl
 007e026f733d945108a5108c880697d513664ea51858ac61074ce02aa8551d9f input/fields.jsonl
@@ -67,50 +79,56 @@ f0877793769040f348faa1ecc99de8895a66cffc7c63db97366289dad422075b input/lines.txt
 c0f3e06336f06fca817dffba8db85b8445bc31c4a00c69a939227daf792ccb90 input/records.jsonl
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 input/words.tokenizer.json
 5c7b8708eb7551a6fff67bdb846a7da5c9bc97565ec8ba34b0d94660013eeb49 input/words.txt
-29fc84296e51038c59f79c64b92e0e46e802f4814c3458881455a2a6e5ae97ab mixed/manifest.json
-51fcf9d86a25ee3848f01bda42ea8d206e2afd2fb96819b97ed66b8139342a51 mixed/run.json
-2102cb2cb6fc340e291d4dc56367d0e954842ab03ae9a6de3da9ddd45d2acbac mixed/shard-00000.safetensors
-d730e3c817b586070e2c76b06135a89f2636d79412459a52d2a68817119dab6d mixed/shard-00001.safetensors
-2f4f398881dfee50da3af02b2dc0e57e1d7b1f76ebb64ea67bb2fa162e2e403e mixed/shard-00002.safetensors
+659a8e49eb13eb1208b1c7b35113f1aa4202660ea94f6501e037d4ff58da1695 mixed/manifest.json
+ba180a0cc0ee22024f8b8793d959215ddd31baf6f654528974a250690c2a8b58 mixed/run.json
+51b5d2e40c938aa69b9a32dbdbc8194518dbbeb1f3632af2a301fe1f7580b645 mixed/shard-00000.safetensors
+836ef99466ccde96b811d53033ece34f54eba5f2b1a010510a607a6451a5b452 mixed/shard-00001.safetensors
+ecff9c821413ca7938e7e0955c216a55905010b081dc20a8d0822c6e78b51e46 mixed/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 mixed/tokenizer.json
-105fabab9bcca3afa9503a56fe17344409c734d5a2b249ac936779d7136643de packed/manifest.json
-32e889fe64ffc3a632732cdf720221f133c34692ec5ed4f6e4da1c0306e965b4 packed/run.json
-94475c81934c515e2431e2642862ad4628b57e45465f6ca5c3412676e38069f6 packed/shard-00000.safetensors
-ff64acc7dc564eca98d838f8d208b2462ef99f0bba4f32ae43cf59f662afaace packed/shard-00001.safetensors
-dbd93bed8d751e30d613fc262026b18a53fcd1b49a8a8cd448d0da29d77c9dfc packed/shard-00002.safetensors
-122d3cdfc5e4072abef92224688340b6c81db2b25f0853400ac7f51d318844a4 packed/shard-00003.safetensors
+fe2afeb7d6e0d20a01d1f8acbe6bc0aa966967fbf31388e40d133bdf569372e1 packed/manifest.json
+bcfc42bb2d3cef3375e94623a39916b960e94a859d12812f1108769b63d75801 packed/run.json
+fcb410053a70505d200d9f22f574cb4a1311a63e41ce250cb4ebf30a98613b77 packed/shard-00000.safetensors
+70e6cd34300f9964a56ff3b09d1a9002f1c934958dc5bcd6eed600947ffdfce1 packed/shard-00001.safetensors
+d12e5ab158739568d572dfe922053b1f55234cc2e3556b6138ca1d540dad28e2 packed/shard-00002.safetensors
+c01f78f7c2e405a7edbdc9611c49363b5860dc8c63fb8bd66eb8d7f09a0bdd10 packed/shard-00003.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed/tokenizer.json
-03dab5bf1d3a9783ef602db27dbc1545a3c1d986d585be082e5f59539c67d7d4 packed_columns/manifest.json
-45553c4cef061efed77ef65d7fbb3d292879ec3bb60ee4de24bea605f28de59f packed_columns/run.json
-a0abfdef2a7535776c2a394bb7ddc25bb5785854b81770679efbd5e1df8c974b packed_columns/shard-00000.safetensors
-d0d97cd4128c09e6b2e1a3c32fed9d3564e322de3fab53e8f11c6b5591ee049e packed_columns/shard-00001.safetensors
-25b8d977192db139461500ab00ee35143a3940c7c015e14af3ba8b3cad372e16 packed_columns/shard-00002.safetensors
+0ef94b26fd7fcb9c4fbab4e89ebf740229eb17ad7e3ffedd1335fa195ed69f3b packed_columns/manifest.json
+19abbf90ada148a2b02f343d7126fcab4adcf035c0280ae3e017d85faa773b1a packed_columns/run.json
+ca53965fdeb57547eb7b39ff8597d0771f1f3df99c68147cd3a1ad7defbe1c20 packed_columns/shard-00000.safetensors
+394b428aa6abdbe91095d58e0dbfc0e1490900674eec1de90fc6de1e10816723 packed_columns/shard-00001.safetensors
+7037a867df5e873d487f1860c0cf8dffc773587bb3a7d46ba13d0de70c25c63f packed_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 packed_columns/tokenizer.json
-4f7a1bba0be9a2c86b635857fdac5575a35ecb6a38258259dc4be821fec1438b padded/manifest.json
-647c87284d627d9b642c26162a8748c4051db16d8aeca4f2e24508986865ea8b padded/run.json
-f0ea77291883dc4c6ab58dd64b9f4a3cbf095feb1ab7f205a913285f30b86be3 padded/shard-00000.safetensors
-1abe8fb698e3bb07f9d07dfde4168bd9077f1388f9d12f68e812be13043c5821 padded/shard-00001.safetensors
+572a098884770614a06e6f195789b48fe133f755eba195d0d5cda4d7b8b88745 padded/manifest.json
+3b58092b63d31a7e22822e063481410e6a71b996a990219a38f5fcd10e160055 padded/run.json
+fbd060ae7a151e6ff4d89cd98df3b91838f938cec7f6ca2256115b47d8b9fd25 padded/shard-00000.safetensors
+6d1a9c07ac9e6b167fed8b71a5be1f66616a3fb664efcfd1454757958488db03 padded/shard-00001.safetensors
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 padded/tokenizer.json
-838eddd001a87a05d8108cfabd7e89f7fe09f10a09706a7fa4244e6db9f41470 padded_left/manifest.json
-d6a283fe72abb0da6adfa0718c3c5c09471afa758700784c5ca7e138e9bb32f4 padded_left/run.json
-5a6a2bb6bead0dc867a5add45c3680d918b51d0d9b4e6d6ad42bf6e0570cf22c padded_left/shard-00000.safetensors
-7b93ace0fb1841950652d3feac29cb230fc450b0625561b5cdb2796ef83b24e4 padded_left/shard-00001.safetensors
+3b1224eeb665b1d0b862c30c4cc76a69a35516a49a2dfb8c476c48f915bf9370 padded_left/manifest.json
+0b6fc184c0aab3d43b9e46eb05021c5ac490034eee1e786385ba6fb9da4822a1 padded_left/run.json
+e4b2bac616d65d52350db11720fd4162056f07c8be52db4a9f60663439c2a926 padded_left/shard-00000.safetensors
+79d4ba6e7b4b59044a7fdb1a3bbc70c3cccce9a2585f895436ea58e64d1c52cc padded_left/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_left/tokenizer.json
-edfd6006028e5439a13ca2e95c74ba7625d250ac04177d84058826fb49a95b51 padded_targets/manifest.json
-c393ed1726d7c8e59e7f6fe8cf2344df0e03dac4cfea3a6eb8e9bd67fe3efbdd padded_targets/run.json
-a13849b066521f11cafe50a444b01fa3c3e8e516681dc86c9c53966d566335ff padded_targets/shard-00000.safetensors
-e3d381da1bc5a345d7215d8f4dca9a2c934aef9081c566e9e4ef4b8e8288a117 padded_targets/shard-00001.safetensors
+2ca8f002f885a84057036af577f145c342c305a4f029d286daa4ccc6a4739a57 padded_targets/manifest.json
+678bc2339025a15ee530969a3c87548a7ab682242ee6c5bf233109a7c0713695 padded_targets/run.json
+96d6a5a6ed7c0648aa580a7a7de7369d3b1d147504a0cf96fd00a743990fe705 padded_targets/shard-00000.safetensors
+abc833bdbb6b4a9c5e38c87ab76810929072a844662852b8d85445bf5bad8fa6 padded_targets/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 padded_targets/tokenizer.json
-03bb5bea78fbd441bd00d4c3c17dbdec62765c8b7ab226a6c2a8ef67fdb4ea24 splits/manifest.json
-c937d00ac94c9a47e9c651ab40d7ca153505d93a59216c3ee6203ee25fdd0895 splits/run.json
-a847276c63bec7be2528739ba22bf38c578d12a9f52fc05d45630d8cbbd8eafb splits/test/manifest.json
-c1be7063aa08dba5eb9a8058441dcd34ee26b7a8a149d37bd97b57a0cd090774 splits/test/run.json
-2e3bb92cfbc22f3e4eaf6d77fcd000889d26359228a1026f7edb8fcbc1742ffc splits/test/shard-00000.safetensors
+b583af4a26be5098a8dc691e388b71798762331aaf76ce839f5c9739c20214e8 splits/manifest.json
+da0fc25e6f8d4de9ba5c902e8e7314c0ace9f04172e25a972b82aad1ef291cbf splits/run.json
+8fbfa07823088c023b89e0fc62c8295871436adcf800cc4dc217453fa9a9a138 splits/test/manifest.json
+1176a70d6305b7bd3ea1a2bb7aaee4cbe3c6e0be9d0ff65426ab833ef0c28d7b splits/test/run.json
+8c652d5f7decd62281c14833fbc462f5233a2abafa6264a94791ff31516b3636 splits/test/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/test/tokenizer.json
-4bb30248f8aacc71bfbdc83f1f9abd069dc3ba5bf5f3f98d91f7e12b33227321 splits/train/manifest.json
-da3c1606784f5a8f34fb9626c8fc93372ad79e04f09d4857ee78ff2cef574ac0 splits/train/run.json
-1e0f7e0807bdef4968f562576b9f3f9fbf1c2d3273994b76027eb5a5809b38df splits/train/shard-00000.safetensors
+d9f54933b880671ea5362b9b3a3c24ade730c4414763ade85dc2c60ff04a9c58 splits/train/manifest.json
+cc9792a4ae547513360e49f5e330b29fd518a1402f208505597d742098f0a2ce splits/train/run.json
+0294646612a12750b64a052968fb6cc3f3578fe90230e43a9eb3d960fc8eb041 splits/train/shard-00000.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 splits/train/tokenizer.json
+a013b8e751a6c473d6c292a074824e8bec4ea7cb367a80a6608208d491380d96 streams/manifest.json
+c556a085622368a9a9ff8aa0bf4b9f2e5498629c6bf42390e3c088ed248ca0a8 streams/run.json
+1dd6bc42bdf874f24898c3fa5d2e4e94c6e00a3c2938b4e5a3c98eab955fab8d streams/shard-00000.safetensors
+9de0f61a92683932fe161560275f6845e1cb29c8becf4f9074fa37b5078d178b streams/shard-00001.safetensors
+d9b8bde38ab52e9edacc6a08cdd08294de34bbb2d46fef77afad165eb12e1af6 streams/shard-00002.safetensors
+1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 streams/tokenizer.json
 b8f491020f8446d7bf636f40014568008c70ec7c66022a6081a9671f52c7a76c tokens_bytes/manifest.json
 b4aa4ea8fa3bfbe941bb7efc1e627f2f3f1bb35ec3176b0f56d73d9cdafe46b1 tokens_bytes/part-00000.bin
 7b8499db58694974e75d1d4ca19b2499af8c2d9b818ed50b0b7f339a993c9e0e tokens_bytes/part-00000.columns.safetensors
@@ -119,7 +137,7 @@ bff95ec07187b06c05fb8233a01e7596fb5800069c1ec0565ff14d095bbbe21f tokens_bytes/pa
 9a82c971a4a5701a784596e64e7979180adfbc8cf9e9cf2a75477fe3394458d9 tokens_bytes/part-00001.columns.safetensors
 00094060a61e9dfdf64950f41d76bc287b073449fe4e28bc2864a2856e7fb1f3 tokens_bytes/part-00001.idx
 4bc1c5219fe284c6bc197016e3bcc219d663e9bd97b96bab78549e510011b327 tokens_bytes/rejects.jsonl
-944701b828fe43f3526f519cdc3b483aa0557ff1b1b95401c1bdbbefe252ea59 tokens_bytes/run.json
+0017c8a78402d47391c36711a87b875647c19c214cec80be708b7b633205b578 tokens_bytes/run.json
 9b7a58b10cbefe06ba7b2b8e0d0ecec79aee32cf86136cadfacea8514c6eff14 tokens_bytes/special_tokens.jsonl
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_bytes/tokenizer.json
 ef5a3ead2eb7e74284702d091f000ec3d42cb792d5d171a8209daa3537a96225 tokens_fields/manifest.json
@@ -132,7 +150,7 @@ be3441081c1a5c6e9136efc73edeba17a4976d68bbee81fa767bd24af709ea98 tokens_fields/p
 e03dcf6b84bcf2e0c62c9965ca027c6af7e032ed445411509b06de65640beada tokens_fields/part-00002.bin
 ece00e5700a1788117e5153e8015f2fe95382e053b1e27e24d5b0d28132c875c tokens_fields/part-00002.columns.safetensors
 f37c9b9395ef5f242ce732222f9caa4d69c0f5b759846581fa6ce0dbd9b5c667 tokens_fields/part-00002.idx
-05a107f62b38a15a2ae553bee24a49bf9740f3f35245f443a681d0c15951ae56 tokens_fields/run.json
+2ee8b2c24276bce277b294d9931948f84d998bbb3230163489357d5606263130 tokens_fields/run.json
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_fields/tokenizer.json
 1e8f7c5298a25df3aa83af75e11006c2f83eb166721bbcbd77ed75cfbb99aa64 tokens_targets/manifest.json
 92aad386f286fd595f57838b11ebfab62f77b927fe3cb23d735257b2c5cb43f2 tokens_targets/part-00000.bin
@@ -141,7 +159,7 @@ b2470352ff4f22b8d7ab58e61489adafb180c5f3a68d7fd5e4bfc555a2874ee9 tokens_targets/
 427485682b63da2c52bfcfae3145bb3843b2458d809254628c9759e44ef4f0df tokens_targets/part-00001.bin
 7d163faa801b37d5d3fe34151992fd006c25a98fe6c0af71ba373727e1c8b80e tokens_targets/part-00001.columns.safetensors
 4e7de0299d502ff87145ec4233edad6d8d34707d23de20e1417b5544874091db tokens_targets/part-00001.idx
-2e67d74b2f3ba7ca9a977a4527f9851e8291aa8496f3cdf199ad8390255a004c tokens_targets/run.json
+01d10f1866f9a4f5426731aecefe9d0883557e5421f2ce73fb905605485cbce2 tokens_targets/run.json
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 tokens_targets/tokenizer.json
 3e7251f10078e15646285c62c2013e52a1c4a4e1d76f26bc26ec5c503140b42e tokens_words/manifest.json
 573234eac418fa74e54431fce20a18f23d53c4a531bb27d8d57010f00cfd7c89 tokens_words/part-00000.bin
@@ -150,30 +168,30 @@ b2470352ff4f22b8d7ab58e61489adafb180c5f3a68d7fd5e4bfc555a2874ee9 tokens_targets/
 c3ff1cb6bc73d7fc98b090b875b0dde96ae1883911b50a856ed15533c583f370 tokens_words/part-00001.bin
 edf9c450dabfe3c1c8ca031b158bfe8cfb261b3f6d8340ba93bcf0a6550ffefb tokens_words/part-00001.columns.safetensors
 d53e769de5d15cf68032d0bb768f732a32a79aead3aec77c87d466da72587925 tokens_words/part-00001.idx
-09faf6f868197fbab0be7f0535ff53bc4901642a4e6e854720d2fbc1b3861c5c tokens_words/run.json
+6eaa38942a7329213ce6d3e925300dcf88d953915dd8a70f47dd3c9ed8cce5a7 tokens_words/run.json
 08d0938e8d5a56468e198ad51a5fc6235e7dd04bcdb1782ea4b2df33717c0bb6 tokens_words/tokenizer.json
-a00b89e7d8b714f5c17f3f48e193612ee9c22f20030829bb09a4c8ea5e13cad5 varlen/manifest.json
-8be799281a388f9458ba5987c7cc0c3caf820a48f405e9be6c899e82c397962d varlen/run.json
-653887fa8b37644accacee6747562629b23f0475e80d75578f13cb29f8c823b0 varlen/shard-00000.safetensors
-7e66ac10b3350a5d922b9296d9183cd1221457bcfe0d5bdd98b44d47df76f0dc varlen/shard-00001.safetensors
+6edcef548389d573d434f2bc3318b02591a32d835f450d479c3c64e335a9ed96 varlen/manifest.json
+700f0e4c090a71b649722561306f4c78c49406d8f63a10a304a40fe4934757e4 varlen/run.json
+258ef76850f12f5845fe254a7cf91e9e5c2182ef7b08428f050cbe41bb37999f varlen/shard-00000.safetensors
+1a1320c7b67e15a95f0e9919bdec74f6b4b989cf3c86cd95ab86286e23844261 varlen/shard-00001.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen/tokenizer.json
-7612f52085daf9831ade4785c4cf22663081a39101eb8baa43fe811b831d3f81 varlen_columns/manifest.json
-23113a910cc81de30489ac96600c9dcd2a80d1668ec11a4cc5c23684ff923412 varlen_columns/run.json
-7995f93f3d512ca5cd37ad9b1250d49a02ff5353eb1a638cd0a356f3c27aa68c varlen_columns/shard-00000.safetensors
-5d5a700c1347ddc166baa6266226a06dd48f06f6239d03169d5767d1e34834ce varlen_columns/shard-00001.safetensors
-9424f83976d62fd6d337d3f6970685b66be61f692546ca6eda97b9f61859f6da varlen_columns/shard-00002.safetensors
+ecbbe8e896161f69b83e4dbaf7c597f30570cc51eaae00eb0f7e95b85a32619d varlen_columns/manifest.json
+511074bc8e18cdd4f21d7bb24392becdd2fa5a13a47b3725f4b05be9454c5f71 varlen_columns/run.json
+5a23a6d946e9854e6b3d47400bc5bf00cb1023e08532e01e68eeaf365a27bcb5 varlen_columns/shard-00000.safetensors
+39c7c10a881429c6f94b85551055213f02c57a6bbce9b7222f39f2f977e21c9b varlen_columns/shard-00001.safetensors
+3d7bdd6c75bd24c4e2597b32be797e072af10123a5c65751f14ab5df28c824ed varlen_columns/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_columns/tokenizer.json
-d025d8822ac6a2608c6f76a354d93efcde8ef1215d190f0581085171a5c5ec8a varlen_targets/manifest.json
-acba63d82bc19aad977be78822c7fd747a3a11c10827811a61c89a1c51138e00 varlen_targets/run.json
-063962e9b0eaa76086c22056e24889f61eaf6f6f8db486df84d312849698e73b varlen_targets/shard-00000.safetensors
-e168688a34e85001f5e51ab2ac8700dc7ffc5afc794797952262b88b92683c93 varlen_targets/shard-00001.safetensors
-f660d5f811f048a9288a9ced284d6a4a26777f57ffd099f0ac3e2370fccf1d65 varlen_targets/shard-00002.safetensors
+a2aac718779fd7f76270dd80a4fc088eaf8a95e3814f8174c860cc2d0549fd4d varlen_targets/manifest.json
+eee07db3ee17e4c265cb1b027646def16386f8b682143fe081416553dfdb8532 varlen_targets/run.json
+1db5b5df4447f9e1f3463d89e0ab2a87281e23d40695784a9b8a3c9d47ee2ea6 varlen_targets/shard-00000.safetensors
+e79b1c041bba7b614ab60c7bb6f701230537c651c31b599527d1fda96721dc1b varlen_targets/shard-00001.safetensors
+3f3337b443f1ccb282d055373e3814b5e11b42974c2de6fb703f0070130c4983 varlen_targets/shard-00002.safetensors
 1d5d143373313bbee2118e27b3012aba12695cbdead0ca74d252cf5ef9d82451 varlen_targets/tokenizer.json
 """  # noqa: E501
 }
 VERSIONS = sorted(DIGEST)
 # Both formats are written into one folder, which has the larger of their versions.
-FILTERED = ("packed_columns", "varlen_targets", *SPLITS)
+FILTERED = ("packed_columns", "varlen_targets", "streams", *SPLITS)
 LATEST = f"v{max(store_manifest.FORMAT_VERSION, shard_manifest.FORMAT_VERSION)}"
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
@@ -221,7 +239,7 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert stores["tokens_bytes"].manifest["ledger"]["num_rejected"] == 1
     assert stores["tokens_bytes"].manifest["ledger"]["num_special_tokens_in_text"] == 1
     shards = {name: open_shards(GOLDEN / LATEST / name) for name in SHARDS}
-    assert {opened.layout for opened in shards.values()} == {"packed", "padded", "varlen"}
+    assert {opened.layout for opened in shards.values()} == {*LAYOUTS}
     assert all(shards[name].num_shards >= 2 for name in SHARDS if name not in SPLITS)
     assert shards["padded_left"].manifest["padding_side"] == "left"
     assert shards["padded_left"].manifest["bucket_keys"] == [12, 24, 40]
@@ -231,6 +249,13 @@ def test_golden_files_hold_what_they_are_for() -> None:
     assert shards["varlen_columns"].manifest["ledger"]["num_split_sequences"] > 0
     assert shards["mixed"].manifest["ledger"]["num_repeated_sequences"] > 0
     assert [*shards["mixed"].columns] == ["store"]
+    for name in ("aligned_rows", "chunks", "streams"):
+        assert shards[name].manifest["ledger"]["num_padding_cells"] > 0
+    aligned = expected(LATEST, "aligned_rows")
+    assert any(max(batch["row_indices"]) == 0 for batch in aligned)  # and a row of padding
+    last = expected(LATEST, "streams")[-1]
+    assert min(last["row_indices"]) > 0  # the first streams have ended
+    assert {0, 1} <= {*last["resets"]}
     dropped = shards["varlen_targets"].manifest["ledger"]["num_dropped_sequences"]
     assert dropped["no_target"] > 0
     assert shards["varlen_targets"].manifest["ledger"]["num_split_sequences"] > 0
@@ -329,6 +354,7 @@ def test_golden_shards_are_read(version: str, name: str) -> None:
             {
                 "width": batch.ids.shape[1] if is_padded else None,
                 "num_filler_rows": batch.num_filler_rows if is_padded else 0,
+                **_list_links(batch),
                 "rows": [
                     [index, start, row.tolist()]
                     for index, start, row in zip(
@@ -339,6 +365,11 @@ def test_golden_shards_are_read(version: str, name: str) -> None:
         )
     assert found == expected(version, name)
     assert read_batches(GOLDEN / version / name) == expected(version, name)
+
+
+def _list_links(batch: Any) -> dict[str, list[int]]:
+    links = {name: getattr(batch, name, None) for name in LINKS}
+    return {name: array.tolist() for name, array in links.items() if array is not None}
 
 
 @pytest.mark.parametrize(("version", "name"), ALL_STORES + ALL_SHARDS)

@@ -53,6 +53,7 @@ def test_borders_cover_all_cells_and_part_sequences_and_padding(
     runs = list(pairwise(begins.tolist()))
     assert (runs[0][0], runs[-1][1]) == (0, batch.ids.numel())
     assert all(stop > start for start, stop in runs)
+    assert longest <= batch.ids.shape[-1]
     assert set(find_ranges(batch)) <= set(runs)
     assert (type(longest), longest, longest_k) == (int, max(b - a for a, b in runs), longest)
     numbers = slow_numbers(batch)
@@ -67,7 +68,7 @@ def test_cells_for_transformers_are_rows(shape: dict[str, Any]) -> None:
     names = ("input_ids", "position_ids", "seq_idx", "labels")
     assert {found[name].shape for name in names} == {rows}
     assert found["seq_idx"].dtype == torch.int32
-    numbers, runs = batch.sequence_ids.flatten(), found["seq_idx"].flatten()
+    numbers, runs = batch.sequence_ids.view(rows), found["seq_idx"]
     assert (numbers.diff() != 0).equal(runs.diff() == 1)
     assert found["use_cache"] is False
     assert "attention_mask" not in found  # with one, the positions are ignored

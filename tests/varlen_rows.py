@@ -13,6 +13,7 @@ SHAPES: dict[str, dict[str, Any]] = {  # shapes of a batch, by what is in its ro
     "one sequence": {"rows": [[5]]},
     "full rows": {"rows": [[2, 4], [6]], "width": 6},
     "several rows": {"rows": [[4, 3], [1], [2, 1, 1, 6]], "width": 10},
+    "an empty row": {"rows": [[2, 3], [1], []], "width": 6},
     "aligned": {"rows": [[4, 1, 7, 3]], "multiple": 4},
     "aligned rows": {"rows": [[5, 3], [1, 1]], "width": 20, "multiple": 4},
 }

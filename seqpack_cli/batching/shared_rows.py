@@ -40,8 +40,9 @@ def make_batches(
         rows, row_offsets = _shuffle_rows(rows, row_offsets, options.seed)
     offsets = row_offsets
     if options.batch_size is not None:
-        number_of = np.repeat(np.arange(len(row_offsets) - 1), np.diff(row_offsets))
-        rows = rows._replace(row_indices=(number_of % options.batch_size).astype(np.int32))
+        if rows.row_indices is None:
+            number_of = np.repeat(np.arange(len(row_offsets) - 1), np.diff(row_offsets))
+            rows = rows._replace(row_indices=(number_of % options.batch_size).astype(np.int32))
         firsts = np.arange(0, len(row_offsets) - 1, options.batch_size)
         offsets = np.append(row_offsets[firsts], row_offsets[-1])
     table = BatchTable.of_batches(rows.lengths, offsets)
@@ -85,7 +86,8 @@ def _deal_streams(rows: Rows, row_offsets: np.ndarray, num_streams: int) -> tupl
     shorter, lies in the last batch, and only that has fewer rows than streams.
 
     Returns:
-        The sequences in that order, with `continues`, and the first of each row.
+        The sequences in that order, with their stream as row_indices and with `continues`, and the
+        first of each row.
     """
     num_all = len(row_offsets) - 1
     least, num_longer = divmod(num_all, num_streams)
@@ -96,7 +98,9 @@ def _deal_streams(rows: Rows, row_offsets: np.ndarray, num_streams: int) -> tupl
     sizes = np.diff(row_offsets)
     continues = _find_links(rows, row_offsets, to_offsets(num_rows))
     places = expand_ranges(row_offsets[:-1][order], sizes[order])
-    return rows._replace(continues=continues).take(places), to_offsets(sizes[order])
+    streams = np.repeat(stream_of, sizes).astype(np.int32)
+    rows = rows._replace(row_indices=streams, continues=continues)
+    return rows.take(places), to_offsets(sizes[order])
 
 
 def _find_links(rows: Rows, row_offsets: np.ndarray, stream_offsets: np.ndarray) -> np.ndarray:

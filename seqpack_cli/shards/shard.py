@@ -111,6 +111,7 @@ class Shard:
             return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
+        is_sound = is_sound and is_in_range(batch.find_cuts()[1], self.max_id)
         if is_sound and self._has_token_columns:
             is_sound = are_cells_sound(self.columns, batch)
         return batch if is_sound else self[index]

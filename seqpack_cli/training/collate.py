@@ -149,9 +149,6 @@ def collate_varlen(
     rows = _join(sequences)
     if convert("sort", sort, bool):
         rows = rows.longest_first()
-    if not rows.lengths.all():
-        row = int(rows.lengths.argmin())
-        raise ValueError(f"expected no empty sequence, found one in row {row}")
     return VarlenTensors.from_batch(make_varlen_batch(rows, shape), _check_labels(labels))
 
 

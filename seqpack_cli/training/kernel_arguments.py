@@ -137,12 +137,13 @@ TARGETS: dict[str, Callable[[VarlenTensors, int], Arguments]] = {
 def _find_runs(batch: VarlenTensors) -> tuple[torch.Tensor, int]:
     """Return where each sequence and each run of padding begins, int32, and the longest of all.
 
-    A run may be longer than any sequence: kernels compute only so many cells of each.
+    A run ends with its row. It may be longer than any sequence: a kernel writes no more cells of a
+    run than the longest length says.
     """
     if batch.cu_seqlens_padded is None:
         return batch.cu_seqlens, batch.max_seqlen
     padded = batch.cu_seqlens_padded
     ends = padded[:-1] + batch.cu_seqlens.diff()
-    begins = torch.cat([torch.stack([padded[:-1], ends], dim=1).flatten(), padded[-1:]])
-    begins = torch.unique_consecutive(begins)  # no empty run behind a sequence without padding
+    rows = torch.arange(0, batch.ids.numel(), batch.ids.shape[-1], device=padded.device).int()
+    begins = torch.unique(torch.cat([padded, ends, rows]))  # sorted
     return begins, int(begins.diff().max())

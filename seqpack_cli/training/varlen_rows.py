@@ -13,8 +13,9 @@ import numpy as np
 from seqpack_cli.batching.limits import Limits, round_up
 from seqpack_cli.errors import check_positive
 from seqpack_cli.ranges import copy_ranges
+from seqpack_cli.shards.row_checks import check_lengths, check_rows
 from seqpack_cli.shards.sequence_arrays import check_padding_value
-from seqpack_cli.shards.varlen import VarlenBatch, check_rows
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequences
@@ -54,9 +55,10 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
     """Lay sequences out in rows.
 
     Raises:
-        ValueError: they do not fit the rows, or pad_id does not fit the dtype of the ids.
+        ValueError: one is empty, or they do not fit the rows, or the ids' dtype cannot hold pad_id.
     """
     lengths, row_length = sequences.lengths, shape.row_length
+    check_lengths(lengths)
     batch = VarlenBatch(
         sequences.ids,
         lengths,

@@ -28,7 +28,8 @@ from seqpack_cli.verification.integers.structure import check_batches, mark_rows
 from seqpack_cli.verification.integers.totals import check_counts, check_shard_targets
 from seqpack_cli.verification.label_damages import control_labels
 from seqpack_cli.verification.levels import Verification, choose_batches
-from seqpack_cli.verification.models.attention import check_attention, take_window
+from seqpack_cli.verification.models.attention import check_attention
+from seqpack_cli.verification.models.attention_arrays import take_window
 from seqpack_cli.verification.models.attention_layer import mask_of
 from seqpack_cli.verification.models.batch_ids import BatchIds, choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
