@@ -128,6 +128,8 @@ def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
     elif model.pooling is None and model.returns == "tensor" and draws.random() < 0.5:
         call = call_with_loss(layout)
     options = {"packed": ({},), "padded": ({}, LEFT), "varlen": ({}, *ROWS)}[layout]
+    if layout == "varlen" and model.is_flat:  # outputs are [S, ...]
+        options = ({}, ROWS[1])
     return ZooModel(
         f"network {seed}",
         layout,

@@ -80,8 +80,9 @@ def judge(
     draws = random.Random(f"batches {seed}")
     dtype = entry.dtype or dtype or draws.choice(DTYPES[:6] if "repeat" in entry.faults else DTYPES)
     model = entry.make(VOCAB_SIZE, CPU, dtype)
+    batch_size = draws.randint(3, 8) if samples is None else len(samples)
     options = ModelOptions(
-        causal=entry.causal, sample=4, batch_size=draws.randint(3, 8), seed=draws.randrange(100)
+        causal=entry.causal, sample=4, batch_size=batch_size, seed=draws.randrange(100)
     )
     # Longest first, the order of the rows is that of `data`, and some mistakes make no difference.
     sort = draws.random() < 0.5 and not entry.faults
