@@ -57,7 +57,7 @@ def join_ends(cells: Cells) -> Cells:
 
 
 def swap_rows(cells: Cells) -> Cells:
-    """Give the first row the ids of the last one."""
+    """Set the ids of the first row to those of the last one."""
     ids = cells.ids.clone()
     ids[0] = ids[-1]
     return replace(cells, ids=ids)

@@ -1,7 +1,7 @@
 """Run `verify_model` on the zoo: no alarm on random correct models, one on every wrong one.
 
-`PYTHONPATH=tests python tests/campaigns/models.py --models 300` prints a line for each model that
-was judged wrongly and at the end what was checked; the slow tests run it in parts.
+`PYTHONPATH=tests python tests/campaigns/judged_models.py --models 300` prints a line for each model
+that was judged wrongly and at the end what was checked; the slow tests run it in parts.
 """
 
 from __future__ import annotations
