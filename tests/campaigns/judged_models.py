@@ -20,6 +20,7 @@ import torch
 from model_zoo import CPU, VOCAB_SIZE, ZooModel, find_faults, iter_values
 from plain_models import CORRECT_MODELS, DROPOUT_MODELS
 from random_models import random_correct_model, random_wrong_model
+from stream_models import CORRECT_STREAMS, WRONG_STREAMS
 from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
 from wrong_models import WRONG_MODELS
 
@@ -102,7 +103,8 @@ def iter_correct(first: int, last: int) -> Iterator[tuple[int, ZooModel]]:
     """Yield random correct models: each third one is of transformers, or written by hand."""
     for seed in range(first, last):
         if seed % 6 == 0:
-            yield seed, CORRECT_MODELS[seed // 6 % len(CORRECT_MODELS)]
+            written = [*CORRECT_MODELS, *CORRECT_STREAMS]
+            yield seed, written[seed // 6 % len(written)]
         elif seed % 6 == 3:
             yield seed, random_transformers_model(seed)
         else:
@@ -119,7 +121,7 @@ def find_false_alarms(first: int, last: int) -> Iterator[tuple[int, Judged]]:
 
 def find_misses(seed: int, dtype: torch.dtype | None = None) -> Iterator[Judged]:
     """Yield the wrong models that pass."""
-    for entry in [*WRONG_MODELS, *WRONG_TRANSFORMERS]:
+    for entry in [*WRONG_MODELS, *WRONG_STREAMS, *WRONG_TRANSFORMERS]:
         judged = judge(entry, seed, dtype)
         if judged.report is None or judged.report.passed:
             yield judged
