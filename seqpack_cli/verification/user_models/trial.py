@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.model_report import LEVEL, ModelReport
 from seqpack_cli.verification.user_models.runner import (
