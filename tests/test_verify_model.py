@@ -289,3 +289,26 @@ def test_command_names_a_module_that_does_not_exist(padded: Path) -> None:
     assert result.exit_code == 2
     assert "no module 'no_such_package' in " in result.stderr
     assert "hint: run seqpack in the folder that holds no_such_package" in result.stderr
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["make", "make_wrong"])
+def test_command_checks_a_model_on_cuda(padded: Path, name: str) -> None:
+    result = run("verify", padded, "--model", f"verified_models:{name}", "--device", "cuda")
+    assert result.exit_code == (1 if name == "make_wrong" else 0), result.output
+    assert "train mode, judged in float64, float32" in result.stdout
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(6))
+def test_random_correct_model_passes_on_cuda(seed: int) -> None:
+    entry = random_correct_model(seed)
+    model = entry.make(VOCAB_SIZE, torch.device("cuda"), torch.float32)
+    report = verify_model(
+        draw_samples(),
+        model,
+        collate_fn=entry.collate_samples,
+        call=entry.call,
+        options=ModelOptions(causal=entry.causal),
+    )
+    assert report.findings == []
