@@ -131,7 +131,8 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
     takes = lengths < longest
     if shard.arrays.layout.geometry.multiple > 1:
         return None  # what is padding would show it
-    takes &= ~(_find_row_ends(shard) if "row_indices" in shard.tensors else False)
+    if "row_indices" in shard.tensors:  # the last of a row may go on elsewhere
+        takes &= ~_find_row_ends(shard)
     gives &= ~_find_row_ends(shard)
     places = np.flatnonzero(gives[:-1] & takes[1:] & (batches[:-1] == batches[1:]))
     if not len(places):
