@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from stream_batches import collate_streams, find_stream_cells
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
@@ -88,6 +90,8 @@ class ZooModel:
             multiple = 4 if len(samples) > 1 else 1
             options = {"pad_id": PAD_ID, "pad_to_multiple": multiple, **self.options}
             return collate_padded(samples, labels="next", sort=sort, **options)
+        if self.layout == "streams":
+            return collate_streams(samples, pad_id=PAD_ID)
         if self.layout == "packed":
             return collate_packed(samples, labels="next", sort=sort)
         return collate_varlen(samples, labels="next", sort=sort, **self.options)
@@ -102,6 +106,7 @@ DEFAULT_CALLS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "packed": lambda model, batch: model(batch.sequences),
     "padded": lambda model, batch: model(batch.ids, batch.mask),
     "varlen": lambda model, batch: model(**varlen_arguments(batch)),
+    "streams": lambda model, batch: model(batch.ids, batch.resets),
 }
 
 
@@ -139,6 +144,9 @@ def _split_tokens(value: Any, batch: BatchTensors) -> Sequence[torch.Tensor]:
     if isinstance(batch, PaddedTensors):
         masks = batch.mask[:, : value.shape[1]]  # it may end with the longest sequence
         return [row[mask] for row, mask in zip(value, masks, strict=True)]
+    if isinstance(batch, StreamTensors):
+        found = find_stream_cells(batch)
+        return [value[first : first + length, stream] for stream, first, length in found]
     if isinstance(batch, VarlenTensors):
         begins = batch.cu_seqlens if batch.cu_seqlens_padded is None else batch.cu_seqlens_padded
         cells = value.reshape(-1, value.shape[-1])  # of [1, S, H], [S, H] or [N, L, H]

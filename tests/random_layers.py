@@ -136,6 +136,8 @@ class Recurrence(nn.Module):
     def forward(self, hidden: torch.Tensor, cells: Cells) -> torch.Tensor:
         places = [cells.find(number) for number in range(cells.num_sequences)]
         places = [place for place in places if len(place[0])]
+        if not places:
+            return torch.zeros_like(hidden)
         packed = pack_sequence([hidden[place] for place in places], enforce_sorted=False)
         mixed = torch.zeros_like(hidden)
         for place, each in zip(places, unpack_sequence(self.recurrence(packed)[0]), strict=True):

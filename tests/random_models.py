@@ -8,10 +8,12 @@ from batch to batch.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import torch
 from model_zoo import CPU, DEFAULT_CALLS, LEFT, ROWS, ZooModel
+from random_faults import FAULTS
 from random_layers import (
     Attention,
     Convolution,
@@ -126,6 +128,8 @@ def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
     elif model.pooling is None and model.returns == "tensor" and draws.random() < 0.5:
         call = call_with_loss(layout)
     options = {"packed": ({},), "padded": ({}, LEFT), "varlen": ({}, *ROWS)}[layout]
+    if layout == "varlen" and model.is_flat:  # outputs are [S, ...]
+        options = ({}, ROWS[1])
     return ZooModel(
         f"network {seed}",
         layout,
@@ -135,3 +139,16 @@ def random_correct_model(seed: int, *, trains: bool = False) -> ZooModel:
         pooled=model.pooling is not None,
         options=draws.choice(options),
     )
+
+
+def random_wrong_model(seed: int) -> ZooModel:
+    """Return the model of a seed with one fault, which may have no effect on it."""
+    entry, draws = random_correct_model(seed), random.Random(f"fault {seed}")
+    fault = draws.choice(FAULTS[entry.layout])
+
+    def make(vocab_size: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
+        model = entry.make(vocab_size, device, dtype)
+        model.fault = fault
+        return model
+
+    return replace(entry, name=f"{entry.name}, {fault.__name__}", make=make)

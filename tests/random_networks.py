@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from random_faults import Fault
 from random_layers import Cells, Shape
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -26,12 +27,14 @@ class Network(nn.Module):
         self.is_tied = draws.random() < 0.3
         if self.is_tied:
             self.head.weight = self.embedding.weight
+        self.fault: Fault | None = None
         self.pooling = None if shape.causal else draws.choice((None, *POOLINGS))
         self.returns = draws.choice(("tensor", "tensor", "tuple", "dict", "output", "hidden"))
         self.is_flat = draws.random() < 0.3
 
     def compute(self, cells: Cells) -> tuple[torch.Tensor, torch.Tensor]:
         """Return hidden states and logits: [R, W, ...], or pooled [B, ...]."""
+        cells = cells if self.fault is None else self.fault(cells)
         hidden = self.embedding(cells.ids)
         if self.positions is not None:
             hidden = hidden + self.positions(cells.positions)

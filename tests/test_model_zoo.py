@@ -7,6 +7,7 @@ import torch
 from model_zoo import VOCAB_SIZE, ZooModel, find_faults
 from plain_models import CORRECT_MODELS
 from random_models import random_correct_model
+from stream_models import CORRECT_STREAMS, WRONG_STREAMS
 from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
 from wrong_models import WRONG_MODELS
 
@@ -23,7 +24,7 @@ def draw_ids(lengths: list[int], seed: int = 0) -> dict[int, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("entry", WRONG_MODELS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [*WRONG_MODELS, *WRONG_STREAMS], ids=lambda entry: entry.name)
 def test_wrong_model_has_the_faults_that_it_names(entry: ZooModel) -> None:
     assert find_faults(entry, draw_ids(LENGTHS), entry.dtype or torch.float64) == entry.faults
 
@@ -45,6 +46,6 @@ def test_random_model_of_transformers_is_correct(seed: int) -> None:
     assert find_faults(random_transformers_model(seed), draw_ids(LENGTHS), torch.float32) == set()
 
 
-@pytest.mark.parametrize("entry", CORRECT_MODELS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [*CORRECT_MODELS, *CORRECT_STREAMS], ids=lambda entry: entry.name)
 def test_model_as_people_write_it_is_correct(entry: ZooModel) -> None:
     assert find_faults(entry, draw_ids(LENGTHS)) == set()

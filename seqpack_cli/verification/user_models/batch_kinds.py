@@ -5,22 +5,27 @@ The one table of batch classes in `user_models`: a new class is one line.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.row_places import place_in_rows
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
-from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+from seqpack_cli.training.collate import collate_packed, collate_padded
+from seqpack_cli.training.labels import NEXT, SAME
 from seqpack_cli.training.token_sequences import TokenSequence
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.outputs import find_packed_cells
+from seqpack_cli.verification.user_models.shared_rows import lay_out_streams, lay_out_varlen
 
 Call = Callable[[Any, Any], Any]
 Cells = Sequence[torch.Tensor]
@@ -38,26 +43,18 @@ def call_padded(model: Any, batch: PaddedTensors) -> Any:
 
 
 def call_varlen(model: Any, batch: VarlenTensors) -> Any:
-    """Call a model with the keyword arguments of transformers' padding-free models."""
-    return model(
-        input_ids=batch.ids[None],
-        position_ids=batch.position_ids[None],
-        cu_seq_lens_q=batch.cu_seqlens,
-        cu_seq_lens_k=batch.cu_seqlens,
-        max_length_q=batch.max_seqlen,
-        max_length_k=batch.max_seqlen,
-    )
+    """Call a model with the keyword arguments of transformers, without labels."""
+    return model(**replace(batch, labels=None, labels_name=None).to_kwargs("transformers"))
+
+
+def call_streams(model: Any, batch: StreamTensors) -> Any:
+    """Call a model with the ids [T, B] and where its state is reset, from a state of zero."""
+    return model(batch.ids, batch.resets)
 
 
 def locate_packed(batch: PackedTensors) -> tuple[torch.Tensor, Cells]:
     """Return where each row lies in the data of the PackedSequence."""
-    sizes = batch.sequences.batch_sizes
-    starts = sizes.cumsum(0) - sizes
-    places: Any = batch.sequences.unsorted_indices  # None if rows are longest first
-    rows = range(len(batch.lengths)) if places is None else places.tolist()
-    return batch.sequences.data, [
-        starts[:length] + row for row, length in zip(rows, batch.lengths.tolist(), strict=True)
-    ]
+    return batch.sequences.data, find_packed_cells(batch.sequences)
 
 
 def locate_padded(batch: PaddedTensors) -> tuple[torch.Tensor, Cells]:
@@ -68,10 +65,22 @@ def locate_padded(batch: PaddedTensors) -> tuple[torch.Tensor, Cells]:
 
 def locate_varlen(batch: VarlenTensors) -> tuple[torch.Tensor, Cells]:
     """Return where the sequences lie in the row, or rows, that they share."""
-    starts = batch.cu_seqlens.cpu()[:-1].tolist()
-    lengths = batch.lengths.tolist()
+    begins = batch.cu_seqlens if batch.cu_seqlens_padded is None else batch.cu_seqlens_padded
+    starts, lengths = begins[:-1].tolist(), batch.lengths.tolist()
     return batch.ids, [
         torch.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)
+    ]
+
+
+def locate_streams(batch: StreamTensors) -> tuple[torch.Tensor, Cells]:
+    """Return where the pieces lie, stream after stream."""
+    lengths, streams = batch.lengths.numpy(), batch.row_indices.numpy()
+    firsts, num_streams = place_in_rows(lengths, streams), batch.ids.shape[1]
+    return batch.ids, [
+        torch.arange(first, first + length) * num_streams + stream
+        for first, length, stream in zip(
+            firsts.tolist(), lengths.tolist(), streams.tolist(), strict=True
+        )
     ]
 
 
@@ -81,24 +90,37 @@ class BatchKind:
 
     call: Callable[[Any, Any], Any]
     locate: Callable[[Any], tuple[torch.Tensor, Cells]]
-    collate: Callable[..., BatchTensors]
-    settings: tuple[str, ...] = ()  # of the shards' manifest, which collate takes
+    lay_out: Callable[[Sequence[TokenSequence], str | None, Geometry], BatchTensors]
+    labels: str = NEXT  # that `verify --model` puts into a batch
+
+
+def _lay_out_packed(
+    sequences: Sequence[TokenSequence], labels: str | None, _: Geometry
+) -> PackedTensors:
+    return collate_packed(sequences, labels=labels)
+
+
+def _lay_out_padded(
+    sequences: Sequence[TokenSequence], labels: str | None, geometry: Geometry
+) -> PaddedTensors:
+    pad_id, side = geometry.pad_id, geometry.padding_side
+    return collate_padded(sequences, labels=labels, pad_id=pad_id, padding_side=side)
 
 
 KINDS: dict[type[Any], BatchKind] = {
-    PackedTensors: BatchKind(call_packed, locate_packed, collate_packed),
-    PaddedTensors: BatchKind(
-        call_padded, locate_padded, collate_padded, ("pad_id", "padding_side")
-    ),
-    VarlenTensors: BatchKind(call_varlen, locate_varlen, collate_varlen),
+    PackedTensors: BatchKind(call_packed, locate_packed, _lay_out_packed),
+    PaddedTensors: BatchKind(call_padded, locate_padded, _lay_out_padded),
+    # models of transformers shift labels themselves
+    VarlenTensors: BatchKind(call_varlen, locate_varlen, lay_out_varlen, SAME),
+    StreamTensors: BatchKind(call_streams, locate_streams, lay_out_streams),
 }
 
 
 def bind_collate(tensors: type[Any], manifest: Mapping[str, Any], labels: str | None) -> Collate:
-    """Return the collate function of a batch class, with the settings of a shards' manifest."""
-    kind = KINDS[tensors]
-    settings = {name: manifest[name] for name in kind.settings}
-    return functools.partial(kind.collate, labels=labels, **settings)
+    """Return the function that lays sequences out as the shards of a manifest are."""
+    geometry = Geometry.of_manifest(manifest)
+    lay_out = KINDS[tensors].lay_out
+    return lambda sequences: lay_out(sequences, labels, geometry)
 
 
 def call_by_kind(model: Any, batch: Any) -> Any:

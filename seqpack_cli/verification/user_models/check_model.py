@@ -106,7 +106,10 @@ def _check_in(trial: Trial, *, causal: bool) -> None:
             for number, each in enumerate(trial.base.sequences)
             if not bool(torch.isfinite(each).all())
         )
-        trial.add("finite", number, f"outputs of sequence {number} are not finite")
+        what = f"outputs of sequence {number} are not finite"
+        trial.add("finite", number, what)
+        if not trial.runner.is_gate:
+            trial.report.note(f"{what} in {trial.dtype}: its batch was not checked in it")
         return
     for check in CHANGES:
         check(trial)
@@ -172,6 +175,8 @@ def _compare_runs(runners: list[Runner], case: Case) -> str | None:
     """Return by how much two runs of a batch differ; None if that is below the limit."""
     for runner in runners:
         first, second = (runner.run(case.found, case.place).sequences for _ in range(2))
+        if not all(bool(torch.isfinite(each).all()) for each in first):
+            continue  # which is reported as such
         error = max(map(largest_error, first, second)) / find_scale(first)
         if not error <= runner.limit:
             return f"differ by {error:.2g} (limit {runner.limit:.2g})"

@@ -40,7 +40,7 @@ def spell_distance(trial: Trial, fault: Fault, changed: int) -> str:
 
 
 def _spell_rows(found: LocatedBatch, number: int, changed: int) -> str:
-    if found.follow_rows():
+    if found.shares_rows:
         return "in another row"
     apart = abs(number - changed)
     return f"{apart} row{'s' if apart != 1 else ''} apart"

@@ -8,6 +8,7 @@ dicts, tuples, dataclasses and objects of other packages need no code of their o
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,24 +45,52 @@ class LocatedBatch:
         is_padding[torch.cat(self.cells)] = False
         return is_padding.nonzero().flatten()
 
-    def follow_rows(self) -> bool:
-        """Return whether sequences share rows: each without gaps, two of them in one row."""
-        width = self.ids.shape[-1] if self.ids.ndim else 1
-        found = [self.cells[number] for number in self.numbers]
-        firsts = [(int(cells[0]), int(cells[-1]), len(cells)) for cells in found]
-        whole = all(last - first == length - 1 for first, last, length in firsts)
-        return whole and len({first // width for first, _, _ in firsts}) < len(firsts)
+    @functools.cached_property
+    def step(self) -> int | None:
+        """How many cells apart the tokens of every sequence are; None if that varies.
+
+        1 for rows that are padded or shared, B for columns [T, B].
+        """
+        gaps = [self.cells[number].diff() for number in self.numbers]
+        steps = set(torch.cat(gaps).tolist())
+        if not steps:
+            return 1
+        width = self.ids.shape[-1] if self.ids.ndim > 1 else 1
+        return int(steps.pop()) if steps in ({1}, {width}) else None
+
+    @functools.cached_property
+    def begins_rows(self) -> bool:
+        """Whether outputs of row i and column t can be those of token t of sequence i.
+
+        Not where sequences share rows, or rows of ids begin with padding.
+        """
+        if self.ids.ndim == 1:
+            return not self.shares_rows
+        firsts = [int(self.cells[number][0]) % self.ids.shape[-1] for number in self.numbers]
+        return not any(firsts)
+
+    @functools.cached_property
+    def shares_rows(self) -> bool:
+        """Whether several sequences lie one after another in a row or a column."""
+        if self.step is None:
+            return False
+        rows = [self._row_of(int(self.cells[number][0])) for number in self.numbers]
+        return len(set(rows)) < len(rows)
 
     def distance(self, cell: int, number: int) -> int | None:
-        """Return how far a cell lies behind a sequence (above 0) or before it, in one row.
+        """Return how many tokens a cell lies behind a sequence (above 0) or before it.
 
         None if it lies in another row, or sequences do not share rows.
         """
-        width, cells = self.ids.shape[-1], self.cells[number]
-        if not self.follow_rows() or cell // width != int(cells[0]) // width:
-            return None
+        cells = self.cells[number]
         first, last = int(cells[0]), int(cells[-1])
-        return cell - last if cell > last else cell - first
+        if not self.shares_rows or self._row_of(cell) != self._row_of(first):
+            return None
+        return (cell - last if cell > last else cell - first) // int(self.step or 1)
+
+    def _row_of(self, cell: int) -> int:
+        width = self.ids.shape[-1] if self.ids.ndim else 1
+        return cell // width if self.step == 1 else cell % width
 
 
 def locate_batch(batch: Any, locate: Locate) -> LocatedBatch:

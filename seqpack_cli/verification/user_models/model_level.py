@@ -8,10 +8,9 @@ import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.training.collate import OF_LAYOUT
-from seqpack_cli.training.labels import NEXT
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import MODEL, LevelReport
-from seqpack_cli.verification.user_models.batch_kinds import bind_collate, call_by_kind
+from seqpack_cli.verification.user_models.batch_kinds import KINDS, bind_collate, call_by_kind
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.cases import CaseMaker
 from seqpack_cli.verification.user_models.check_model import ModelRun, check_batches
@@ -49,11 +48,12 @@ def verify_user_model(run: Verification, batches: BatchTable) -> BatchTable:
 
 def _iter_cases(run: Verification, chosen: list[int]) -> Iterator[Case]:
     tensors, _ = OF_LAYOUT[run.shards.layout]
-    collate = bind_collate(tensors, run.shards.manifest, NEXT)
+    labels = KINDS[tensors].labels
+    collate = bind_collate(tensors, run.shards.manifest, labels)
     maker = CaseMaker("", run.device, collate=collate)
     for index in chosen:
         name, batch = run.read(index)
-        yield maker.make(index, tensors.from_batch(batch, NEXT), source=name)
+        yield maker.make(index, tensors.from_batch(batch, labels), source=name)
 
 
 def _add_to_report(run: Verification, level: LevelReport, report: ModelReport) -> None:

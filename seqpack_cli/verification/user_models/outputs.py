@@ -18,15 +18,14 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 
 TOKEN, SEQUENCE = "token", "sequence"
+ROWS = "token, in rows of the longest sequence"  # as pad_packed_sequence returns them
 NAMES = ("logits", "last_hidden_state")
 HINT = "pass --call MODULE:FUNCTION (call= in Python), which takes (model, batch) and returns them"
 
 
-def find_tensor(returned: Any) -> torch.Tensor | None:
-    """Return the tensor of outputs in what a model returned; None if there is none."""
-    if isinstance(returned, PackedSequence):
-        return returned.data
-    if isinstance(returned, torch.Tensor):
+def find_outputs(returned: Any) -> torch.Tensor | PackedSequence | None:
+    """Return the outputs in what a model returned; None if there are none."""
+    if isinstance(returned, (torch.Tensor, PackedSequence)):
         return returned
     values: list[Any] = []
     if isinstance(returned, Mapping):
@@ -34,11 +33,27 @@ def find_tensor(returned: Any) -> torch.Tensor | None:
         values += [value for name, value in returned.items() if name != "loss"]
     elif dataclasses.is_dataclass(returned):
         fields = {each.name: getattr(returned, each.name) for each in dataclasses.fields(returned)}
-        return find_tensor(fields)
+        return find_outputs(fields)
     elif isinstance(returned, (tuple, list)):
         values = list(returned[1:] if is_loss(next(iter(returned), None)) else returned)
-    found = (find_tensor(value) for value in values)
-    return next((tensor for tensor in found if tensor is not None), None)
+    found = (find_outputs(value) for value in values)
+    return next((outputs for outputs in found if outputs is not None), None)
+
+
+def find_tensor(returned: Any) -> torch.Tensor | None:
+    """Return the tensor of outputs in what a model returned."""
+    outputs = find_outputs(returned)
+    return outputs.data if isinstance(outputs, PackedSequence) else outputs
+
+
+def find_packed_cells(sequences: PackedSequence) -> list[torch.Tensor]:
+    """Return where each sequence lies in the data of a PackedSequence, in the order of samples."""
+    sizes = sequences.batch_sizes
+    starts, num_rows = sizes.cumsum(0) - sizes, int(sizes[0])
+    lengths = (sizes[:, None] > torch.arange(num_rows)).sum(dim=0).tolist()
+    places: Any = sequences.unsorted_indices  # None if rows are longest first
+    rows = range(num_rows) if places is None else places.tolist()
+    return [starts[: lengths[row]] + row for row in rows]
 
 
 def find_loss(returned: Any) -> torch.Tensor | None:
@@ -58,12 +73,15 @@ def is_loss(value: Any) -> bool:
 
 
 def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
-    """Return what outputs can be by their shape: TOKEN, SEQUENCE, both or none."""
+    """Return what outputs can be by their shape: TOKEN, ROWS, SEQUENCE, several or none."""
     shape, ids = tuple(outputs.shape), tuple(found.ids.shape)
+    lengths = [len(cells) for cells in found.cells]
     kinds = []
     if shape[: len(ids)] == ids or shape[: len(ids) + 1] == (1, *ids):
         kinds.append(TOKEN)
-    if shape[:1] == (len(found.cells),):
+    if shape[:2] == (len(lengths), max(lengths)) and found.begins_rows:
+        kinds.append(ROWS)
+    if shape[:1] == (len(lengths),):
         kinds.append(SEQUENCE)
     return kinds
 
@@ -74,7 +92,7 @@ def choose_kind(tried: list[tuple[Any, LocatedBatch]]) -> str:
     Raises:
         OptionError: they are neither.
     """
-    kinds = [TOKEN, SEQUENCE]
+    kinds = [TOKEN, ROWS, SEQUENCE]
     for returned, found in tried:
         outputs = find_tensor(returned)
         if outputs is None:
@@ -100,6 +118,11 @@ def read_outputs(returned: Any, found: LocatedBatch, kind: str) -> list[torch.Te
         raise _wrong_shape(outputs, found)
     if kind == SEQUENCE:
         return [outputs[number : number + 1] for number in range(len(found.cells))]
+    if kind == ROWS:
+        return [outputs[number, : len(cells)] for number, cells in enumerate(found.cells)]
+    packed = find_outputs(returned)
+    if isinstance(packed, PackedSequence):  # by its own order, as its users will read it
+        return [packed.data[cells] for cells in find_packed_cells(packed)]
     ids = found.ids
     rest = outputs.shape[outputs.ndim - _count_inner(outputs, ids) :]
     flat = outputs.reshape(ids.numel(), *rest)

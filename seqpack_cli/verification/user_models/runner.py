@@ -122,7 +122,12 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
 
 
 def errors_between(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return the largest error of each token, float64[length] on the CPU; infinity for NaN."""
+    """Return the largest error of each token, float64[length] on the CPU.
+
+    It is infinity for NaN, and where one has another length or other features.
+    """
+    if first.shape != second.shape:
+        return torch.full((len(first),), math.inf, dtype=torch.float64)
     errors = (first.double() - second.double()).abs()
     return (
         errors.nan_to_num(nan=math.inf).amax(dim=1).cpu()

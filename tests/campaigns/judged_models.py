@@ -1,7 +1,7 @@
 """Run `verify_model` on the zoo: no alarm on random correct models, one on every wrong one.
 
-`PYTHONPATH=tests python tests/campaigns/models.py --models 300` prints a line for each model that
-was judged wrongly and at the end what was checked; the slow tests run it in parts.
+`PYTHONPATH=tests python tests/campaigns/judged_models.py --models 300` prints a line for each model
+that was judged wrongly and at the end what was checked; the slow tests run it in parts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from model_zoo import CPU, VOCAB_SIZE, ZooModel, iter_values
+from model_zoo import CPU, VOCAB_SIZE, ZooModel, find_faults, iter_values
 from plain_models import CORRECT_MODELS, DROPOUT_MODELS
-from random_models import random_correct_model
+from random_models import random_correct_model, random_wrong_model
+from stream_models import CORRECT_STREAMS, WRONG_STREAMS
 from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
 from wrong_models import WRONG_MODELS
 
@@ -69,19 +70,26 @@ def draw_samples(draws: random.Random, kind: str, longest: int) -> list[TokenSeq
     return samples
 
 
-def judge(entry: ZooModel, seed: int, dtype: torch.dtype | None = None) -> Judged:
-    """Run `verify_model` over random batches; dtype None draws one."""
+def judge(
+    entry: ZooModel,
+    seed: int,
+    dtype: torch.dtype | None = None,
+    *,
+    samples: list[TokenSequence] | None = None,
+) -> Judged:
+    """Run `verify_model` over batches of samples; dtype and samples None draws them."""
     draws = random.Random(f"batches {seed}")
     dtype = entry.dtype or dtype or draws.choice(DTYPES[:6] if "repeat" in entry.faults else DTYPES)
     model = entry.make(VOCAB_SIZE, CPU, dtype)
+    batch_size = draws.randint(3, 8) if samples is None else len(samples)
     options = ModelOptions(
-        causal=entry.causal, sample=4, batch_size=draws.randint(3, 8), seed=draws.randrange(100)
+        causal=entry.causal, sample=4, batch_size=batch_size, seed=draws.randrange(100)
     )
     # Longest first, the order of the rows is that of `data`, and some mistakes make no difference.
     sort = draws.random() < 0.5 and not entry.faults
     collate = functools.partial(entry.collate_samples, sort=sort)
     kind = "all" if entry.faults else draws.choice(("even", "skewed", "equal", "short"))
-    samples = draw_samples(draws, kind, entry.options.get("row_length", 60))
+    samples = samples or draw_samples(draws, kind, entry.options.get("row_length", 60))
     if dtype == torch.float16 and not _is_finite(entry.run(model, collate(samples))):
         dtype, model = torch.float32, entry.make(VOCAB_SIZE, CPU, torch.float32)
     try:
@@ -95,7 +103,8 @@ def iter_correct(first: int, last: int) -> Iterator[tuple[int, ZooModel]]:
     """Yield random correct models: each third one is of transformers, or written by hand."""
     for seed in range(first, last):
         if seed % 6 == 0:
-            yield seed, CORRECT_MODELS[seed // 6 % len(CORRECT_MODELS)]
+            written = [*CORRECT_MODELS, *CORRECT_STREAMS]
+            yield seed, written[seed // 6 % len(written)]
         elif seed % 6 == 3:
             yield seed, random_transformers_model(seed)
         else:
@@ -112,15 +121,32 @@ def find_false_alarms(first: int, last: int) -> Iterator[tuple[int, Judged]]:
 
 def find_misses(seed: int, dtype: torch.dtype | None = None) -> Iterator[Judged]:
     """Yield the wrong models that pass."""
-    for entry in [*WRONG_MODELS, *WRONG_TRANSFORMERS]:
+    for entry in [*WRONG_MODELS, *WRONG_STREAMS, *WRONG_TRANSFORMERS]:
         judged = judge(entry, seed, dtype)
         if judged.report is None or judged.report.passed:
             yield judged
 
 
+def find_random_misses(first: int, last: int) -> Iterator[tuple[int, Judged]]:
+    """Yield the random wrong models that pass, of those whose fault the oracle sees.
+
+    The oracle sees the batch that `verify_model` gets, so nothing depends on rare lengths.
+    """
+    for seed in range(first, last):
+        entry = random_wrong_model(seed)
+        samples = draw_samples(random.Random(seed), "all", 24)[:5]
+        faults = find_faults(entry, {index: each.ids for index, each in enumerate(samples)})
+        if not faults:
+            continue
+        judged = judge(replace(entry, faults=frozenset(faults)), seed, samples=samples)
+        if judged.report is None or judged.report.passed:
+            yield seed, judged
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=300)
+    parser.add_argument("--wrong", type=int, default=100, help="random wrong models")
     parser.add_argument("--first", type=int, default=0, help="seed of the first model")
     parser.add_argument("--rounds", type=int, default=3, help="batches for each wrong model")
     options = parser.parse_args()
@@ -130,6 +156,9 @@ def main() -> None:
     for seed, judged in find_false_alarms(options.first, options.first + options.models):
         counts["false alarms"] += 1
         print(f"false alarm: seed {seed}, {_describe(judged)}", flush=True)
+    for seed, judged in find_random_misses(options.first, options.first + options.wrong):
+        counts["misses"] += 1
+        print(f"missed: seed {seed}, {_describe(judged)}", flush=True)
     for seed in range(options.rounds):
         for judged in find_misses(seed):
             counts["misses"] += 1
