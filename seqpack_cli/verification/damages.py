@@ -81,6 +81,8 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
     is_real = shard.tensors["original_indices"] >= 0
     if "resets" in shard.tensors:  # other links show the first id of what goes on
         is_real &= shard.tensors["resets"] == 1
+    if not is_real.any():
+        return None
     cell = shard.arrays.find_cells(np.flatnonzero(is_real)[-1:])[0]
     data[cell] = (int(data[cell]) + 1) % (shard.max_id + 1)
     return {"data": data}
