@@ -11,21 +11,28 @@ from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 
 # A model does not compute with these, and torch's own functions need them on the CPU.
-ON_CPU = ("lengths", "original_indices", "piece_starts", "sequences.batch_sizes")
+ON_CPU = ("lengths", "original_indices", "piece_starts", "row_indices", "sequences.batch_sizes")
 
 
 def to_tensors(batch: Batch, *, labels: str | None = None) -> Any:
     """Return a batch of any layout as tensors, as a ShardDataset does."""
-    kinds = {PackedBatch: PackedTensors, PaddedBatch: PaddedTensors, VarlenBatch: VarlenTensors}
+    kinds: dict[type[Any], Any] = {
+        PackedBatch: PackedTensors,
+        PaddedBatch: PaddedTensors,
+        VarlenBatch: VarlenTensors,
+        StreamsBatch: StreamTensors,
+    }
     return kinds[type(batch)].from_batch(batch, labels)
 
 
@@ -34,7 +41,15 @@ def rows_of(item: BatchTensors) -> list[tuple[int, ...]]:
     if isinstance(item, PackedTensors):
         rows = unpack_sequence(item.sequences)
     elif isinstance(item, VarlenTensors):
-        rows = list(torch.split(item.ids, item.cu_seqlens.diff().tolist()))
+        borders = item.cu_seqlens if item.cu_seqlens_padded is None else item.cu_seqlens_padded
+        starts, lengths = borders[:-1].tolist(), item.cu_seqlens.diff().tolist()
+        cells = item.ids.flatten()
+        rows = [cells[start : start + n] for start, n in zip(starts, lengths, strict=True)]
+    elif isinstance(item, StreamTensors):
+        rows, streams = [], [stream.tolist() for stream in item.ids.T]
+        for stream, length in zip(item.row_indices.tolist(), item.lengths.tolist(), strict=True):
+            rows.append(torch.tensor(streams[stream][:length]))
+            del streams[stream][:length]
     else:
         rows = [row[mask] for row, mask in zip(item.ids, item.mask, strict=True)]
     return [tuple(row.tolist()) for row in rows]

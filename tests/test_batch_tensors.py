@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
@@ -30,6 +31,7 @@ from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
     PaddedTensors,
+    StreamTensors,
     VarlenTensors,
 )
 from seqpack_cli.training.tensor_moves import MAX_INLINE_BYTES
@@ -84,7 +86,7 @@ def slow_rows(batch: Batch, store: TokenStore) -> list[list[int]]:
     """Return the ids of each row of a batch, of the store alone, none for a filler row."""
     assert batch.original_indices is not None
     rows = [store[number].tolist() if number >= 0 else [] for number in batch.original_indices]
-    if isinstance(batch, VarlenBatch):
+    if isinstance(batch, (VarlenBatch, StreamsBatch)):
         pieces = zip(batch.piece_starts.tolist(), batch.lengths.tolist(), strict=True)
         return [row[start : start + n] for row, (start, n) in zip(rows, pieces, strict=True)]
     return rows
@@ -109,13 +111,25 @@ def test_tensors_are_those_of_the_slow_layout(kind: Kind) -> None:
             ones = [[1] * length for length in lengths]
             assert item.ids.tolist() == slow_pad(rows, padding_value=0, **slow)
             assert item.mask.int().tolist() == slow_pad(ones, padding_value=0, **slow)
+        elif isinstance(item, StreamTensors):
+            begins = zip(batch.first_steps, batch.row_indices, batch.resets, strict=True)
+            expected = [(int(step), int(stream)) for step, stream, reset in begins if reset]
+            found = item.resets.nonzero().tolist()
+            assert sorted(map(tuple, found)) == sorted(expected)
+        elif kind.has_rows or kind.multiple > 1:
+            assert item.ids.shape == batch.shape
+            assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
+            positions = [0] * item.ids.numel()
+            for start, n in zip(batch.starts.tolist(), lengths, strict=True):
+                positions[start : start + n] = range(n)
+            assert item.position_ids.flatten().tolist() == positions
         else:
             assert item.ids.tolist() == [id_ for row in rows for id_ in row]
             assert item.cu_seqlens.tolist() == [0, *accumulate(lengths)]
             assert item.position_ids.tolist() == [t for n in lengths for t in range(n)]
             assert (type(item.max_seqlen), item.max_seqlen) == (int, max(lengths))
         num_items += 1
-    assert num_items > 20
+    assert num_items > 15
 
 
 @layouts

@@ -30,7 +30,15 @@ from seqpack_cli import (
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 UDHR = Path(__file__).parent.parent.parent / "shared/data/udhr.jsonl"
-NAMES = ["word_language_model", "classifier", "tagger", "transformer", "chat", "buckets"]
+NAMES = [
+    "word_language_model",
+    "stateful_language_model",
+    "classifier",
+    "tagger",
+    "transformer",
+    "chat",
+    "buckets",
+]
 # What torch.compile says once in a process, of this one release of Python.
 ignore_slow_guards = pytest.mark.filterwarnings(
     r"ignore:Guards may run slower on Python 3\.13\.0\.:RuntimeWarning"
@@ -120,6 +128,45 @@ def test_words_of_one_line_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b a b\n")
     with pytest.raises(DataError, match="split 'validation' is empty"):
         run("word_language_model", tmp_path / "text.txt", "--work", tmp_path / "work")
+
+
+def test_a_carried_state_gives_a_lower_perplexity() -> None:
+    sizes = ["--hidden-size", 64, "--epochs", 2, "--max-tokens", 4, "--batch-size", 32]
+    output = run("stateful_language_model", SAMPLE_DATA / "stories.txt", *sizes)
+    line = r"epoch (\d): perplexity ([\d.]+) without state, ([\d.]+) carried\n"
+    found = [tuple(map(float, match)) for match in re.findall(line, output)]
+    assert [epoch for epoch, *_ in found] == [1, 2]
+    _, without, carried = found[-1]
+    assert carried < 0.98 * without < 14
+
+
+def test_carried_states_give_the_outputs_of_each_document_alone(tmp_path: Path) -> None:
+    text = "a lighthouse in the fog\n" + "x\n" * 3 + "two boats\n" + "many more boats\n" * 9
+    (tmp_path / "text.txt").write_text(text)
+    tokenize([str(tmp_path / "text.txt")], tmp_path / "tokens", executor=HERE)
+    options = PackOptions("streams", batch_size=3, max_tokens=4)
+    pack(tmp_path / "tokens", tmp_path / "shards", options, executor=HERE)
+    model = load("stateful_language_model").LanguageModel(vocab_size=259, hidden_size=8)
+    scores, state, columns = [], None, {}
+    for batch in ShardDataset(tmp_path / "shards"):
+        found, state = model(batch, state)
+        for stream, ids in enumerate(batch.ids.T):
+            columns.setdefault(stream, []).extend(
+                zip(ids, batch.resets[:, stream], found[:, stream], strict=True)
+            )
+    alone, num_runs = [], 0
+    for cells in columns.values():
+        runs: list[list[torch.Tensor]] = []
+        for token, is_reset, score in cells:
+            runs += [[]] if is_reset else []
+            runs[-1].append(token)
+            scores.append(score)
+        for ids in runs:  # the last one may end with padding, behind its document
+            embedded = model.embedding(torch.stack(ids)[:, None])
+            alone.append(model.head(model.lstm(embedded)[0])[:, 0])
+        num_runs += len(runs)
+    assert num_runs > 14  # documents, and streams that begin inside one
+    torch.testing.assert_close(torch.stack(scores), torch.cat(alone))
 
 
 def classify(tmp_path: Path, records: Iterable[tuple[str, str]], steps: int) -> float:

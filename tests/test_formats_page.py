@@ -395,6 +395,44 @@ def make_with_targets(
     return read_store(folder / "answers")
 
 
+def draw_shared_rows(drawn: random.Random) -> tuple[str, dict[str, Any]]:
+    """Draw a layout whose rows are shared, and any of its options."""
+    layout = drawn.choice(["varlen", "varlen", "streams"])
+    given: dict[str, Any] = {"batch_size": drawn.choice([1, 2, 3, 8])}
+    given |= {"max_tokens": drawn.choice([1, 4, 12, 60]), "shuffle": drawn.random() < 0.6}
+    if layout == "varlen":
+        given["batch_size"] = drawn.choice([None, given["batch_size"]])
+        given["fill"] = drawn.choice(["best-fit", "sequential", "chunk"])
+        if given["fill"] != "chunk" and given["max_tokens"] > 1:
+            given |= {"align_sequences": drawn.choice([1, 2, 4])}
+            given |= {"overflow": drawn.choice(["split", "drop"])}
+        if given["batch_size"]:
+            given["last_batch"] = drawn.choice(["keep", "pad"])
+    choices = {
+        "passes": ["1=2.5,2=0.5", "2=3", None],
+        "where": [["id >= 10"], ["@length < 9", "title != ü"], []],
+        "drop_longer": [9, None],
+        "store_column": ["store", None],
+        "shard_bytes": [1, 4000, 1 << 20],
+    }
+    given |= {name: drawn.choice(values) for name, values in choices.items()}
+    if given["shuffle"] or given["passes"]:
+        given["seed"] = drawn.randrange(2**64)
+    return layout, given
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_shared_rows_written_from_the_page_are_those_of_pack(
+    two: list[PageStore], with_targets: list[PageStore], tmp_path: Path, seed: int
+) -> None:
+    drawn = random.Random(seed)
+    layout, given = draw_shared_rows(drawn)
+    ours, theirs, stores = tmp_path / "ours", tmp_path / "theirs", drawn.choice([two, with_targets])
+    pack([store.folder for store in stores], theirs, PackOptions(layout=layout, **given))
+    ShardWriter(ours, stores, layout, given).write()
+    check_same(ours, theirs)
+
+
 @pytest.fixture(scope="module")
 def with_targets(tmp_path_factory: pytest.TempPathFactory, kept: PageStore) -> list[PageStore]:
     """Return a store without targets, and one with targets and overlap."""

@@ -115,7 +115,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 8,
+        "format_version": 9,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -162,6 +162,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "drop_column": [],
             "store_column": None,
             "pad_to_multiple": 1,
+            "align_sequences": 1,
             "shard_bytes": 1004,
         },
     }

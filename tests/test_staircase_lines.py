@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import groupby
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.reporting.terminal.staircase_lines import (
-    FREE,
     MAX_BARS,
     MAX_BLOCKS,
     PADDING,
@@ -18,7 +16,6 @@ from seqpack_cli.reporting.terminal.staircase_lines import (
     TOKENS,
     draw_packed,
     draw_padded,
-    draw_varlen,
 )
 from seqpack_cli.reporting.wording import WIDTH
 
@@ -111,36 +108,6 @@ def test_padded_batch_of_many_rows_says_what_all_and_what_some_of_a_bar_have() -
     ]
 
 
-def test_varlen_batch_is_one_row_of_segments() -> None:
-    assert draw_varlen([5, 1, 2], 10) == [
-        "  one row of up to 10 tokens, 2 of them free; 1 token = 4 blocks",
-        "  3 sequences, alternately █ and ▓, free ·",
-        "  row    ████████████████████▓▓▓▓████████········",
-        "  token  0                                     10",
-    ]
-    assert draw_varlen([1], 1) == [
-        "  one row of up to 1 token, 0 of them free; 1 token = 4 blocks",
-        "  1 sequence, alternately █ and ▓",
-        "  row    ████",
-        "  token  0  1",
-    ]
-
-
-def test_varlen_batch_of_many_sequences_goes_on_in_the_next_lines() -> None:
-    assert draw_varlen([10] * 25 + [1] * 10, 300) == [
-        "  one row of up to 300 tokens, 40 of them free; 1 block = 2.5 tokens",
-        "  35 sequences, alternately █ and ▓, 6 too short to be drawn, free ·",
-        f"  0      {'████▓▓▓▓' * 7}████",
-        f"  150    {'▓▓▓▓████' * 5}▓█▓█{'·' * 16}",
-    ]
-
-
-def test_hidden_sequences_are_counted() -> None:
-    lines = draw_varlen([1000, 1, 1, 1000], 2002)
-    assert "4 sequences, alternately █ and ▓, 2 too short to be drawn" in lines[1]
-    assert lines[2] == f"  row    {'█' * 30}{'▓' * 30}"
-
-
 @given(st.lists(LENGTHS, min_size=1, max_size=80))
 def test_packed_drawings_fit_and_have_the_lengths(lengths: list[int]) -> None:
     lengths = sorted(lengths, reverse=True)
@@ -190,28 +157,10 @@ def test_padded_drawings_fit_and_show_all_that_there_is(
             assert abs(found - length * len(bar) / width) <= 1
 
 
-@given(st.lists(LENGTHS, min_size=1, max_size=400), st.integers(0, 20_000))
-def test_varlen_drawings_fit_and_count_what_they_hide(lengths: list[int], free: int) -> None:
-    capacity = sum(lengths) + free
-    lines = draw_varlen(lengths, capacity)
-    check_size(lines)
-    (legend,) = [line for line in lines if "alternately █ and ▓" in line]
-    drawn = [line for line in lines[lines.index(legend) + 1 :] if not line.startswith("  token")]
-    blocks = "".join(line.split()[-1] for line in drawn)
-    num_seen = len([shade for shade, _ in groupby(blocks.rstrip(FREE))])
-    found = re.search(r"([\d,]+) too short to be drawn", legend)
-    num_hidden = int(found[1].replace(",", "")) if found else 0
-    assert num_seen + num_hidden == len(lengths)
-    assert abs(blocks.count(FREE) / len(blocks) - free / capacity) <= 1 / len(blocks)
-    assert blocks == blocks.rstrip(FREE) + FREE * blocks.count(FREE)
-
-
 @pytest.mark.parametrize("longest", [1, 2, 59, 60, 61, 4096, MAX_LENGTH])
 def test_drawings_of_extremes_fit(longest: int) -> None:
     lengths = [longest] * 3 + [1] * 1000
     check_size(draw_padded(lengths, longest, padding_side="left"))
-    check_size(draw_varlen(lengths, sum(lengths)))
-    check_size(draw_varlen([longest], MAX_LENGTH))
     if longest <= 4096:
         check_size(draw_packed(lengths, slow_batch_sizes(lengths)))
 

@@ -488,7 +488,7 @@ def test_shuffle_and_seed_are_the_samplers(dataset: StoreDataset) -> None:
 
 
 def test_options_that_can_not_go_together_are_refused_at_once(dataset: StoreDataset) -> None:
-    with pytest.raises(OptionError, match="^layout is 'streams', which needs shards: "):
+    with pytest.raises(OptionError, match=r"^layout is 'streams', which needs shards: "):
         StoreBatches(dataset, PackOptions(layout="streams", max_tokens=8))
     with pytest.raises(OptionError, match="--layout varlen needs --max-tokens"):
         StoreBatches(dataset, PackOptions(layout="varlen"))

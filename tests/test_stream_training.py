@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 from seqpack_cli import (
     EpochSampler,
+    OptionError,
     PackOptions,
     SamplerOptions,
     ShardDataset,
@@ -196,7 +197,7 @@ def test_what_streams_cannot_do_is_refused(
 
 def test_streams_are_not_made_while_training(store: Path) -> None:
     options = PackOptions("streams", batch_size=2, max_tokens=9)
-    with pytest.raises(ValueError, match=r"layout is 'streams', .*: pack shards"):
+    with pytest.raises(OptionError, match=r"^layout is 'streams', which needs shards: its batches"):
         StoreBatches(StoreDataset(store), options)
 
 

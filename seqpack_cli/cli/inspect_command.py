@@ -145,7 +145,7 @@ def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Ans
     """Return the values to show, and the function that makes lines of them; write the files."""
     from seqpack_cli.reporting import contents, rows
     from seqpack_cli.reporting.opened import check_one, open_any_or_splits
-    from seqpack_cli.reporting.terminal import contents_lines, row_lines
+    from seqpack_cli.reporting.terminal import batch_lines, contents_lines, row_lines
 
     opened = open_any_or_splits(path)
     if asked["sequence"] is not None:
@@ -157,7 +157,7 @@ def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Ans
     if asked["batch"] is not None:
         one = check_one(opened, "--batch")
         found = rows.describe_batch(one, asked["batch"], max_text_ids=max_text_ids)
-        answer: Answer = found, row_lines.show_batch
+        answer: Answer = found, batch_lines.show_batch
     else:
         answer = contents.describe(opened), contents_lines.show_numbers
     if asked["plot"] is not None or asked["html"] is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.opened import Opened, name_entry
 from seqpack_cli.reporting.target_counts import count_targets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
@@ -52,10 +52,8 @@ def _choose(column: Column) -> Callable[[Opened, Column], dict[str, Any]]:
 
 
 def _find_unit(opened: Opened, column: Column) -> str:
-    """Return what has a value: in shards a row, because a sequence may be split into several."""
-    if column.is_per_token:
-        return "tokens"
-    return "rows" if isinstance(opened, ShardSet) else "sequences"
+    """Return what has a value: in shards a row, or a sequence if they share rows."""
+    return "tokens" if column.is_per_token else f"{name_entry(opened)}s"
 
 
 def _count_classes(opened: Opened, column: Column) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
+from seqpack_cli.reporting.batch_places import spell_batches
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.duplicates import count_duplicates
@@ -95,6 +96,7 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     rows = [shards.open_shard(number).arrays.num_rows for number in range(shards.num_shards)]
     num_rows = np.concatenate([np.empty(0, np.int64), *rows])
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    entries = "sequences" if LAYOUTS[shards.layout].shares_rows else "rows"
     return {
         "kind": "shards",
         "path": str(shards.path),
@@ -104,7 +106,8 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
         "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
         "ledger": ledger,
         "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
-        "rows_of_batch": {
+        "batch_shape": spell_batches(manifest),
+        f"{entries}_of_batch": {
             "fewest": int(num_rows.min()) if len(num_rows) else None,
             "most": int(num_rows.max()) if len(num_rows) else None,
         },
@@ -150,17 +153,24 @@ def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
 
 
 def measure_batches(shards: ShardSet) -> BatchTable:
-    """Measure every batch; its cells are those of a rectangle, or of varlen the room of the row.
+    """Measure every batch; its cells are those of a rectangle, or the room of a single row.
 
     Raises:
         FolderError: lengths do not match the ids.
     """
     numbers = range(shards.num_shards)
     table = BatchTable.join([_measure(shards.open_shard(number)) for number in numbers])
-    num_cells = np.maximum(table.num_cells, table.num_rows * table.longest)
-    if LAYOUTS[shards.layout].shares_rows:
-        num_cells = np.full(len(table), find_capacity(shards), np.int64)
-    return replace(table, num_cells=num_cells)
+    if not LAYOUTS[shards.layout].shares_rows:
+        num_cells = np.maximum(table.num_cells, table.num_rows * table.longest)
+        return replace(table, num_cells=num_cells)
+    if not has_one_row(shards):
+        return table
+    return replace(table, num_cells=np.full(len(table), find_capacity(shards), np.int64))
+
+
+def has_one_row(shards: ShardSet) -> bool:
+    """Return whether each batch is one row, which sequences share and nothing fills up."""
+    return LAYOUTS[shards.layout].shares_rows and shards.options.batch_size is None
 
 
 def _measure(shard: Shard) -> BatchTable:
@@ -175,8 +185,8 @@ def _measure(shard: Shard) -> BatchTable:
 
 
 def find_capacity(shards: ShardSet) -> int:
-    """Return the maximum number of tokens in a row of varlen shards."""
-    assert shards.options.max_tokens is not None  # noqa: S101 - varlen needs it
+    """Return the length, or the maximum length, of a row that sequences share."""
+    assert shards.options.max_tokens is not None  # noqa: S101 - such layouts need it
     return shards.options.max_tokens
 
 

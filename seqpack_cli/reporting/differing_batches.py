@@ -15,11 +15,14 @@ import numpy as np
 
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import is_equal
+from seqpack_cli.reporting.opened import name_entry
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
-ROW_NAMES = ("original_indices", "piece_starts", "lengths")  # the last two only of varlen
+# What identifies a row; of sequences that share rows also the piece and its row of the batch.
+ROW_NAMES = ("original_indices", "piece_starts", "lengths", "row_indices")
 
 
 def have_equal_arrays(first: ShardSet, second: ShardSet, progress: Progress) -> bool:
@@ -47,12 +50,12 @@ def have_equal_arrays(first: ShardSet, second: ShardSet, progress: Progress) -> 
 def compare_batches(first: ShardSet, second: ShardSet) -> dict[str, Any]:
     """Compare the rows of batch i with those of batch i of other shards of the same layout.
 
-    Two batches are the same if they have the same sequences, or in varlen the same pieces of them,
-    in the same order.
+    Two batches are the same if they have the same sequences in the same order; where sequences
+    share rows, the same pieces of them, in the same rows.
 
     Returns:
         The number of batches of either, of equal batches at the same index and at any index, and
-        the first batch that differs.
+        the first batch that differs; `entry` is what a batch lists, a row or a sequence.
     """
     digests, others = _hash_batches(first), _hash_batches(second)
     is_same = [digest == other for digest, other in zip(digests, others, strict=False)]
@@ -62,6 +65,7 @@ def compare_batches(first: ShardSet, second: ShardSet) -> dict[str, Any]:
     if place < max(len(digests), len(others)):
         earliest = _describe_batch(place, first, second)
     return {
+        "entry": name_entry(first),
         "num_a": len(digests),
         "num_b": len(others),
         "num_same": sum(is_same),
@@ -70,9 +74,11 @@ def compare_batches(first: ShardSet, second: ShardSet) -> dict[str, Any]:
     }
 
 
-def _describe_kind(shards: ShardSet) -> tuple[str, str, int]:
-    # The padding side decides which cells of a row hold its ids.
-    return shards.layout, shards.manifest["padding_side"], shards.num_shards
+def _describe_kind(shards: ShardSet) -> tuple[str, str, int | None, int, int]:
+    # The padding side, and the shape of shared rows, decide which cells hold which ids.
+    geometry = Geometry.of_manifest(shards.manifest)
+    shape = geometry.num_rows, geometry.row_length
+    return shards.layout, geometry.padding_side, *shape, shards.num_shards
 
 
 def _hash_batches(shards: ShardSet) -> list[bytes]:
@@ -86,9 +92,11 @@ def _hash_batches(shards: ShardSet) -> list[bytes]:
 
 
 def _read_rows(shard: Shard) -> np.ndarray:
-    """Return what identifies each row: the index, or index, start and length of a piece."""
-    names = ROW_NAMES if "piece_starts" in shard.tensors else ROW_NAMES[:1]
-    return np.stack([shard.tensors[name] for name in names], axis=1)
+    """Return what identifies each row: the index, or index, start, length and row of a piece."""
+    tensors = shard.tensors
+    names = ROW_NAMES if "piece_starts" in tensors else ROW_NAMES[:1]
+    only_row = np.zeros_like(tensors["lengths"])  # of batches of one row
+    return np.stack([tensors.get(name, only_row) for name in names], axis=1)
 
 
 def _describe_batch(index: int, first: ShardSet, second: ShardSet) -> dict[str, Any]:

@@ -181,11 +181,10 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
 
 
 def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
-    ledger, rows = numbers["ledger"], numbers["rows_of_batch"]
+    ledger = numbers["ledger"]
     size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
     facts: Facts = [
-        ("batches", f"{ledger['num_batches']:,}"),
-        ("rows per batch", show_span(rows["fewest"], rows["most"])),
+        *_list_batches(numbers),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         *list_target_facts(numbers),
@@ -200,6 +199,22 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
     return facts + [("not packed", words) for _, words in left_out]
+
+
+def _list_batches(numbers: dict[str, Any]) -> Facts:
+    """Return the number of batches, and how many rows, or sequences in shared rows, they hold."""
+    number, shape = numbers["ledger"]["num_batches"], numbers["batch_shape"]
+    if shape is None:
+        span = numbers["rows_of_batch"]
+        return [
+            ("batches", f"{number:,}"),
+            ("rows per batch", show_span(span["fewest"], span["most"])),
+        ]
+    span = numbers["sequences_of_batch"]
+    return [
+        ("batches", f"{number:,}, each {shape}"),
+        ("in a batch", f"{show_span(span['fewest'], span['most'])} sequences"),
+    ]
 
 
 def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
@@ -218,10 +233,13 @@ def _duplicates(found: dict[str, int]) -> str:
 
 
 def _padding(numbers: dict[str, Any]) -> str:
-    if not LAYOUTS[numbers["layout"]].fills_rectangle:
+    rules, share = LAYOUTS[numbers["layout"]], show_share(numbers["padding_ratio"])
+    if rules.fills_rectangle:
+        return f"{share} of all cells, on the {numbers['padding_side']}, id {numbers['pad_id']}"
+    if not numbers["padding_ratio"]:
         return "none"
-    side = f"on the {numbers['padding_side']}, id {numbers['pad_id']}"
-    return f"{show_share(numbers['padding_ratio'])} of all cells, {side}"
+    where = ", at the end of the streams" if rules.carries_state else ""
+    return f"{share} of all cells{where}, id {numbers['pad_id']}"
 
 
 _SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}

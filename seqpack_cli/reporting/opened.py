@@ -6,6 +6,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.url import AnyPath, parse_place
@@ -74,6 +75,12 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
 def name_kind(opened: Opened) -> str:
     """Return what was opened, in words."""
     return "shards" if isinstance(opened, ShardSet) else "a token store"
+
+
+def name_entry(opened: Opened) -> str:
+    """Return what has a length and values of columns: a sequence, or a row that is one."""
+    has_rows = isinstance(opened, ShardSet) and not LAYOUTS[opened.layout].shares_rows
+    return "row" if has_rows else "sequence"
 
 
 def show_path(opened: AnyOpened) -> str:

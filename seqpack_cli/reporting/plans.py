@@ -24,6 +24,19 @@ USUAL_BATCH_SIZE = 64
 NUM_BUCKETS = (4, 8, 16)
 LEAST_BUDGET = 16_384  # tokens of a batch; more if the longest sequence needs it
 ROW_LENGTHS = (2048, 4096, 8192)
+SPELLED = (
+    "layout",
+    "batch_size",
+    "max_tokens",
+    "order",
+    "buckets",
+    "num_buckets",
+    "fill",
+    "align_sequences",
+)
+NUM_ROWS = 8  # of a varlen batch that is filled up
+MULTIPLE = 16  # 2 x 8 ranks of context parallelism
+NUM_STEPS = 128  # of a batch of streams
 
 
 @checks_arguments
@@ -41,7 +54,8 @@ def plan(
 
     Returns:
         Under "plans", for each way: the options of `seqpack pack`, the number of batches, the
-        padding ratio and the bytes of the shards.
+        padding ratio and the bytes of the shards; where sequences share rows, also the fewest
+        batches that could hold all tokens and the number of sequences that are split.
 
     Raises:
         OptionError: these are shards, several stores differ in tokenizer or columns, or an option
@@ -90,7 +104,7 @@ def compare_plans(
 
 
 def list_ways(longest: int) -> list[PackOptions]:
-    """Return the ways to compare: layouts x batch sizes or budgets x bucket sets."""
+    """Return the ways to compare: layouts x batch sizes or budgets x bucket sets or fills."""
     budget = min(max(LEAST_BUDGET, 1 << (longest - 1).bit_length()), MAX_COUNT)
     ways = [PackOptions(batch_size=size) for size in BATCH_SIZES]
     ways.append(PackOptions(max_tokens=budget))
@@ -103,7 +117,10 @@ def list_ways(longest: int) -> list[PackOptions]:
         for number in NUM_BUCKETS if usual else NUM_BUCKETS[1:2]:
             ways.append(replace(way, buckets="auto", num_buckets=number))
     ways += [PackOptions("varlen", max_tokens=length) for length in ROW_LENGTHS]
-    ways.append(PackOptions("varlen", max_tokens=ROW_LENGTHS[0], fill="sequential"))
+    short = PackOptions("varlen", max_tokens=ROW_LENGTHS[0])
+    ways += [replace(short, fill="sequential"), replace(short, fill="chunk")]
+    ways += [replace(short, batch_size=NUM_ROWS), replace(short, align_sequences=MULTIPLE)]
+    ways.append(PackOptions("streams", batch_size=USUAL_BATCH_SIZE, max_tokens=NUM_STEPS))
     return ways
 
 
@@ -114,10 +131,9 @@ def spell_options(options: PackOptions) -> str:
     '--layout padded --batch-size 32 --buckets auto --num-buckets 4'
     """
     default = PackOptions()
-    names = ("layout", "batch_size", "max_tokens", "order", "buckets", "num_buckets", "fill")
     return " ".join(
         f"--{name.replace('_', '-')} {getattr(options, name)}"
-        for name in names
+        for name in SPELLED
         if name == "layout" or getattr(options, name) != getattr(default, name)
     )
 
@@ -152,12 +168,14 @@ def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> d
     }
     if options.shares_rows:
         assert options.max_tokens is not None  # noqa: S101 - resolved
-        measured["lower_bound_batches"] = -(-table.add_up(table.num_tokens) // options.max_tokens)
+        num_rows = -(-table.add_up(table.num_tokens) // options.max_tokens)
+        measured["lower_bound_batches"] = -(-num_rows // (options.batch_size or 1))
+        measured["num_split_sequences"] = table.add_up(table.num_split_sequences)
     return measured
 
 
 def _longest(table: BatchTable, options: PackOptions) -> int:
-    """Return the time steps, columns or tokens in a row of the longest batch."""
+    """Return the time steps, columns or cells in a row of the longest batch."""
     if options.shares_rows:
-        return int(table.num_tokens.max())
+        return int((table.num_cells // (options.batch_size or 1)).max())
     return int((table.widths if options.fills_rectangle else table.longest).max())

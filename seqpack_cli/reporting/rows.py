@@ -12,6 +12,7 @@ from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.batch_places import find_place
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values, read_sequence_values
@@ -26,10 +27,10 @@ MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of shards that holds a sequence or a piece of one."""
+    """A sequence in a batch of shards, or a piece of one."""
 
     start: int  # of the piece, in tokens of the sequence
-    place: dict[str, Any]
+    place: dict[str, Any]  # shard, batch, and where in it
     ids: np.ndarray
     columns: dict[str, Any]
 
@@ -50,38 +51,51 @@ def describe_batch(
 ) -> dict[str, Any]:
     """Return one batch of shards with all its rows; without a tokenizer their `text` is None.
 
+    Where several sequences share a row, `sequences` lists them and their places instead of `rows`.
+
     Args:
-        max_text_ids: decode only so many ids of each row; decoding may be slow.
+        max_text_ids: decode only so many ids of each sequence; decoding may be slow.
 
     Raises:
         OptionError: this is a token store, or there is no such batch.
     """
     opened = check_batch(opened, index)
-    batch = opened[index]
+    batch, rules = opened[index], LAYOUTS[opened.layout]
     number, inside = opened.find(index)
-    whole = batch.without_filler()
-    rows = whole.rows()
-    texts = decode_rows(open_texts(opened), [ids[:max_text_ids] for ids in rows])
-    assert whole.original_indices is not None  # noqa: S101 - shards always have them
-    described = {
+    entries = _describe_entries(batch, opened, max_text_ids)
+    counted = {"num_rows": len(batch.lengths), "num_filler_rows": batch.num_filler_rows}
+    if rules.shares_rows:
+        counted = {"num_sequences": len(batch.lengths)}
+    return {
         "batch": index,
         "layout": opened.layout,
         "shard": opened.manifest["shards"][number]["name"],
         "batch_in_shard": inside,
-        "num_rows": len(batch.lengths),
-        "num_filler_rows": batch.num_filler_rows,
+        **counted,
         "num_tokens": int(batch.lengths.sum()),
         "num_padding_cells": batch.count_padding(),
         "longest": int(batch.lengths.max()),
         **_describe_shape(batch, opened),
+        "sequences" if rules.shares_rows else "rows": entries,
     }
-    described["rows"] = []
+
+
+def _describe_entries(
+    batch: Batch, shards: ShardSet, max_text_ids: int | None
+) -> list[dict[str, Any]]:
+    """Return the rows of a batch, without filler rows, or the sequences that share its rows."""
+    whole, rules = batch.without_filler(), LAYOUTS[shards.layout]
+    rows = whole.rows()
+    texts = decode_rows(open_texts(shards), [ids[:max_text_ids] for ids in rows])
+    assert whole.original_indices is not None  # noqa: S101 - shards always have them
+    described = []
     for row, (original, ids, text) in enumerate(
         zip(whole.original_indices, rows, texts, strict=True)
     ):
-        columns = read_row_values(whole, opened.columns, row)
-        described["rows"].append(
+        columns = read_row_values(whole, shards.columns, row)
+        described.append(
             {
+                **(find_place(whole, rules, row) if rules.shares_rows else {}),
                 "original_index": int(original),
                 "length": len(ids),
                 **count_row_targets(columns),
@@ -91,8 +105,8 @@ def describe_batch(
             }
         )
     if whole.piece_starts is not None:
-        for row, start in zip(described["rows"], whole.piece_starts.tolist(), strict=True):
-            row["piece_start"] = start
+        for entry, start in zip(described, whole.piece_starts.tolist(), strict=True):
+            entry["piece_start"] = start
     return described
 
 
@@ -102,8 +116,9 @@ def describe_sequence(
     """Return one sequence by its index in the token store, from the store, shards or all splits.
 
     `tokens` has the text and ids of its first tokens, and whether all, some or none of these are
-    targets. Without a tokenizer every `text` is None. Of shards, `visits` lists the place of its
-    first row for each time that it was packed, and `split` is the one of all splits that has it.
+    targets. Without a tokenizer every `text` is None. Of shards, `visits` lists its place, or that
+    of its first piece, for each time that it was packed, `num_pieces` counts the pieces of one
+    visit, and `split` is the one of all splits that has it.
 
     Args:
         max_text_ids: decode only so many of its ids; decoding may be slow.
@@ -148,7 +163,8 @@ def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
     """Return the fields of this layout, with the row length or the bucket if there is one."""
     shape, rules = batch.describe_shape(), LAYOUTS[shards.layout]
     if rules.shares_rows:
-        return {"max_tokens": shards.manifest["options"]["max_tokens"], **shape}
+        max_tokens = shards.manifest["options"]["max_tokens"]
+        return {"max_tokens": max_tokens, **shape, "shape": [*batch.shape]}
     keys = shards.manifest["bucket_keys"]
     if keys is None or rules.fills_rectangle:  # the width is the key
         return shape
@@ -173,17 +189,24 @@ def _find_in_shards(
     visits = [row.place for row in rows if not row.start]
     of_start: dict[int, _Row] = {}
     for row in rows:
-        of_start.setdefault(row.start, row)  # other visits have the same pieces
-    pieces = [of_start[start] for start in sorted(of_start)]
-    place = {**pieces[0].place, "num_rows": len(pieces), "visits": visits}
+        of_start.setdefault(row.start, row)
+    # Visits may be cut at different tokens, so each piece follows from the end of the one before.
+    pieces, end = list[_Row](), 0
+    while end in of_start:
+        pieces.append(of_start[end])
+        end += len(pieces[-1].ids)
+    if not pieces:
+        raise _missing_error(shards.path, index, shards)
+    place = {**pieces[0].place, "num_pieces": len(pieces), "visits": visits}
     ids = np.concatenate([piece.ids for piece in pieces])
     return place, ids, join_pieces([piece.columns for piece in pieces])
 
 
 def _iter_rows(shards: ShardSet, index: int) -> Iterator[_Row]:
-    """Yield the rows that hold a sequence, or pieces of it, in the order of the batches."""
+    """Yield a sequence, or pieces of it, in the order of the batches."""
     if index < 0:  # as of filler rows
         return
+    rules = LAYOUTS[shards.layout]
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         starts = shard.arrays.piece_starts
@@ -191,9 +214,10 @@ def _iter_rows(shards: ShardSet, index: int) -> Iterator[_Row]:
         for position in np.flatnonzero(shard.tensors["original_indices"] == index).tolist():
             inside, row = shard.arrays.find_batch(position)
             batch = int(shards.batch_offsets[number]) + inside
-            place = {"shard": shard.path.name, "batch": batch, "row": row}
             if inside not in checked:
                 checked = {inside: shard[inside]}
+            place = {"shard": shard.path.name, "batch": batch}
+            place |= find_place(checked[inside], rules, row)
             values = read_row_values(checked[inside], shards.columns, row)
             yield _Row(int(starts[position]), place, checked[inside].row(row), values)
 

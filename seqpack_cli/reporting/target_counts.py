@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.reporting.opened import Opened
+from seqpack_cli.reporting.opened import Opened, name_entry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.column import Column
@@ -45,7 +45,7 @@ def count_targets(opened: Opened, column: Column) -> dict[str, Any]:
         "num_values": num_tokens,
         "num_targets": num_targets,
         "share": measure_share(num_targets, num_tokens),
-        "row": "row" if isinstance(opened, ShardSet) else "sequence",
+        "row": name_entry(opened),
         "num_rows": num_rows,
         "num_rows_without": num_without,
         "shares": [

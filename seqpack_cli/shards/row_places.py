@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqpack_cli.batching.limits import round_up
+from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Tensors
 
@@ -24,8 +25,9 @@ def place_in_rows(lengths: np.ndarray, row_indices: np.ndarray) -> np.ndarray:
     [0, 2, 0]
     """
     begins = np.cumsum(lengths, dtype=np.int64) - lengths
-    is_first = np.append(True, row_indices[1:] != row_indices[:-1])[: len(lengths)]
-    places: np.ndarray = begins - np.maximum.accumulate(np.where(is_first, begins, 0))
+    firsts = begins.copy()
+    firsts[1:] *= row_indices[1:] != row_indices[:-1]  # of the first sequence of a row, else 0
+    places: np.ndarray = begins - np.maximum.accumulate(firsts)
     return places
 
 
@@ -38,6 +40,19 @@ def find_starts(tensors: Tensors, geometry: Geometry) -> np.ndarray:
     rounded = round_up(tensors["lengths"], geometry.multiple)
     starts: np.ndarray = bases + place_in_rows(rounded, bases)
     return starts
+
+
+def find_padding(num_cells: int, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the cells that no sequence covers, int64[N], ascending.
+
+    Args:
+        starts: ascending, without overlap.
+    """
+    begins, num_empty = np.zeros((2, len(starts) + 1), np.int64)
+    np.add(starts, lengths, out=begins[1:])
+    num_empty[:-1], num_empty[-1] = starts, num_cells
+    num_empty -= begins
+    return expand_ranges(begins, num_empty)
 
 
 def mark_tokens(num_cells: int, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

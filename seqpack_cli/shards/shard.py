@@ -111,7 +111,6 @@ class Shard:
             return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
-        is_sound = is_sound and is_in_range(batch.find_cuts()[1], self.max_id)
         if is_sound and self._has_token_columns:
             is_sound = are_cells_sound(self.columns, batch)
         return batch if is_sound else self[index]
@@ -159,7 +158,7 @@ class Shard:
     def _check_block(self, block: int) -> np.ndarray:
         first = block * BATCHES_PER_CHECK
         last = min(first + BATCHES_PER_CHECK, len(self))
-        unsound = self.arrays.cut(first, last).find_wrong()
+        unsound = self.arrays.cut(first, last).find_wrong(max_id=self.max_id)
         let_pages_go(self.tensors["data"])
         return unsound
 

@@ -178,15 +178,15 @@ class ShardArrays:
         rows, cells = (slice(*each[[first, last]].tolist()) for each in offsets)
         return rows, cells
 
-    def find_wrong(self, *, padding: bool = False) -> np.ndarray:
+    def find_wrong(self, *, padding: bool = False, max_id: int | None = None) -> np.ndarray:
         """Find the batches whose arrays contradict each other, whatever their ids, bool[batches].
 
-        Columns per sequence are checked too; those per token are not, like the ids.
-
-        The offsets must have been checked. `Batch.check` raises the error that describes the fault.
+        Columns per sequence are checked too; those per token are not, like the ids. The offsets
+        must have been checked. `Batch.check` raises the error that describes the fault.
 
         Args:
             padding: also check that all padding is pad_id; without it `data` is not read.
+            max_id: the largest id allowed in `next_ids`.
         """
         offsets, lengths = self.tensors["sequence_offsets"], self.tensors["lengths"]
         wrong, batch_of = np.zeros(len(self), bool), self.batch_of_rows
@@ -197,6 +197,8 @@ class ShardArrays:
         is_wrong = (lengths < 1) != is_filler
         is_wrong |= is_filler & ((lengths != 0) | (self.tensors["original_indices"] != -1))
         is_wrong |= find_wrong_rows(self.columns, self.tensors, is_filler)
+        if max_id is not None and "next_ids" in self.tensors:
+            is_wrong |= self.tensors["next_ids"] > max_id
         wrong[batch_of[is_wrong]] = True
         if not self.rules.shares_rows:
             rises = (lengths[1:] > lengths[:-1]) & (batch_of[1:] == batch_of[:-1])
@@ -214,13 +216,11 @@ class ShardArrays:
         Args:
             max_id: the largest id allowed.
         """
-        wrong, data = self.find_wrong(padding=True), self.tensors["data"]
+        wrong, data = self.find_wrong(padding=True, max_id=max_id), self.tensors["data"]
         if not is_in_range(data, max_id):
             starts = self.tensors["data_offsets"][:-1]
             wrong |= np.minimum.reduceat(data, starts) < 0
             wrong |= np.maximum.reduceat(data, starts).astype(np.int64) > max_id
-        if "next_ids" in self.tensors:
-            wrong[self.batch_of_rows[self.tensors["next_ids"] > max_id]] = True
         return find_wrong_cells(self.columns, self.tensors, wrong, self.layout)
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:

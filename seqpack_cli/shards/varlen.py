@@ -18,10 +18,7 @@ from seqpack_cli.batching.limits import round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
 from seqpack_cli.shards.row_checks import check_lengths, check_padding, check_rows
-from seqpack_cli.shards.row_places import (
-    mark_tokens,
-    place_in_rows,
-)
+from seqpack_cli.shards.row_places import find_padding, mark_tokens, place_in_rows
 from seqpack_cli.tokens.columns.kind import Values
 
 
@@ -81,12 +78,16 @@ class VarlenBatch:
 
         int64, in the shape of the batch.
         """
-        positions = expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
         if not self.has_gaps:
-            return positions
-        filled = np.zeros(len(self.data), np.int64)
-        filled[self._find_all()] = positions
-        return filled.reshape(self.shape)
+            return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
+        starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
+        ends[:-1], ends[-1] = starts[1:], len(self.data)
+        num_cells = ends - starts
+        num_cells[0] = ends[0]  # and with the padding before the first sequence
+        positions = np.arange(len(self.data))
+        positions -= np.repeat(starts, num_cells)
+        positions[self._padding] = 0
+        return positions.reshape(self.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,14 +123,11 @@ class VarlenBatch:
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
         """Return for each token the value at the next one of its sequence, fill for the last."""
-        followed, ends = np.full(len(self.data), fill, np.int64), self.starts + self.lengths - 1
-        flat = values.reshape(-1)
-        if not self.has_gaps:
-            followed[:-1] = flat[1:]
-            followed[ends] = fill
-            return followed
-        cells = expand_ranges(self.starts, self.lengths - 1)
-        followed[cells] = flat[cells + 1]
+        followed = np.empty(len(self.data), np.int64)
+        followed[:-1] = values.reshape(-1)[1:]
+        followed[self.starts + self.lengths - 1] = fill
+        if self.has_gaps:
+            followed[self._padding] = fill
         return followed.reshape(self.shape)
 
     def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -166,21 +164,20 @@ class VarlenBatch:
                 f"lengths, rounded up to multiples of {self.multiple}, do not add up to the "
                 f"{len(self.data)} cells of data"
             )
-        check_padding(self.data, self._mask(), pad_id)
+        mask = mark_tokens(len(self.data), self.starts, self.lengths)
+        check_padding(self.data, mask, pad_id)
 
     def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
         """Return whether all padding of the ids, or of other values, is pad_id."""
         if not self.has_gaps:
             return True
         cells = self.data if values is None else values.reshape(-1)
-        return bool((cells[~self._mask()] == pad_id).all())
+        return bool((cells[self._padding] == pad_id).all())
 
     def count_padding(self) -> int:
         """Count the padding cells."""
         return len(self.data) - int(self._offsets[-1])
 
-    def _find_all(self) -> np.ndarray:
-        return expand_ranges(self.starts, self.lengths)
-
-    def _mask(self) -> np.ndarray:
-        return mark_tokens(len(self.data), self.starts, self.lengths)
+    @functools.cached_property
+    def _padding(self) -> np.ndarray:
+        return find_padding(len(self.data), self.starts, self.lengths)

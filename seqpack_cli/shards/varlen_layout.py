@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,22 +43,21 @@ class VarlenLayout:
         Raises:
             ValueError: the data is not a rectangle of rows, or has more rows than a batch.
         """
-        batch = VarlenBatch(
+        num_rows, row_length = self.geometry.num_rows, self.geometry.row_length
+        num_cells = len(arrays["data"])
+        if num_rows is not None and (num_cells % row_length or num_cells > row_length * num_rows):
+            raise ValueError(
+                f"data has {num_cells} cells, expected up to {num_rows} rows of {row_length}"
+            )
+        return VarlenBatch(
             arrays["data"],
             arrays["lengths"],
             arrays["original_indices"],
             arrays["piece_starts"],
+            row_indices=arrays.get("row_indices"),
+            row_length=None if num_rows is None else row_length,
             multiple=self.geometry.multiple,
         )
-        num_rows, row_length = self.geometry.num_rows, self.geometry.row_length
-        if num_rows is None:
-            return batch
-        num_cells = len(arrays["data"])
-        if num_cells % row_length or num_cells > row_length * num_rows:
-            raise ValueError(
-                f"data has {num_cells} cells, expected up to {num_rows} rows of {row_length}"
-            )
-        return replace(batch, row_indices=arrays["row_indices"], row_length=row_length)
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `piece_starts`, where in its sequence each piece begins, and `row_indices`."""

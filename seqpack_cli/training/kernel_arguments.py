@@ -5,8 +5,8 @@ kernel computes the whole batch as one sequence. So each function returns all ar
 sequences apart, and padding too: kernels without a word for padding get each run of it as a
 sequence of its own, so that no token sees it and no cell of the output is left unwritten.
 
-A batch without padding costs nothing but names. With padding, 0.1 ms on a CPU; on a GPU the numbers
-of `cu_seqlens_padded` are read back once, which waits for what the GPU computes at that time.
+It takes about 0.1 ms for 8,000 tokens on a CPU. On a GPU, for a batch with padding, the longest run
+is read back, which waits for what the GPU computes at that time.
 """
 
 from __future__ import annotations

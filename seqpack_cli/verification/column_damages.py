@@ -85,8 +85,11 @@ def spoil_column_padding(shard: Shard, column: Column) -> Arrays | None:
 
 
 def find_real_rows(shard: Shard) -> np.ndarray:
-    """Return the first rows that are not filler, int64[N]."""
-    return np.flatnonzero(shard.tensors["original_indices"] >= 0)[:MAX_ROWS]
+    """Return the first rows that are not filler, and do not go on from the batch before."""
+    is_real = shard.tensors["original_indices"] >= 0
+    if "resets" in shard.tensors:
+        is_real &= shard.tensors["resets"] == 1
+    return np.flatnonzero(is_real)[:MAX_ROWS]
 
 
 def to_arrays(column: Column, values: Values) -> Arrays:
@@ -96,14 +99,22 @@ def to_arrays(column: Column, values: Values) -> Arrays:
     return {column.tensor_name: values}
 
 
-def drop_from_columns(shard: Shard, row: int, cells: np.ndarray) -> Arrays:
-    """Remove a row, and cells of the data, from all columns."""
+def drop_from_columns(
+    shard: Shard, row: int, cells: np.ndarray, *, keeps_cells: bool = False
+) -> Arrays:
+    """Remove a row, and cells of the data, from all columns.
+
+    Args:
+        keeps_cells: the cells are padding afterwards.
+    """
     changed: Arrays = {}
     kept = np.delete(np.arange(len(shard.tensors["lengths"])), row)
     for column in shard.columns.values():
         if column.is_per_token:
             name = column.tensor_name
-            changed[name] = np.delete(shard.tensors[name], cells)
+            changed[name] = shard.tensors[name].copy()
+            changed[name][cells] = column.fill
+            changed[name] = changed[name] if keeps_cells else np.delete(changed[name], cells)
         else:
             changed |= to_arrays(column, column.view(shard.tensors).take(kept))
     return changed

@@ -14,11 +14,10 @@ import numpy as np
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.verification.batch_damages import drop_row, swap_batches
 from seqpack_cli.verification.column_damages import (
     clear_entries,
-    drop_from_columns,
     find_real_rows,
-    join_columns,
     move_values,
     shift_text,
     spoil_column_padding,
@@ -26,8 +25,14 @@ from seqpack_cli.verification.column_damages import (
     swap_entries,
     swap_values,
 )
-
-MAX_BATCHES = 1000  # that are searched for one that differs from the next
+from seqpack_cli.verification.shared_row_damages import (
+    change_next_id,
+    flip_reset,
+    move_row_index,
+    pad_middle,
+    shift_sequence,
+    swap_streams,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Damage:
     name: str
     level: str  # the level that must find it
     change: Callable[[Shard], dict[str, np.ndarray] | None]
-    needs: str = "data"  # the array that is damaged; other layouts lack it
+    # the array that is damaged, which other layouts lack, or "padding" or "alignment"
+    needs: str = "data"
     needs_plan: bool = False
     needs_column: Callable[[Column], bool] | None = None
 
@@ -46,7 +52,9 @@ class Damage:
         has_column = self.needs_column is None or any(
             map(self.needs_column, shard.columns.values())
         )
-        return has_column and self.needs in shard.tensors
+        layout = shard.arrays.layout
+        kinds = {"padding": layout.has_padding, "alignment": layout.geometry.multiple > 1}
+        return has_column and kinds.get(self.needs, self.needs in shard.tensors)
 
 
 def damage_column(
@@ -70,8 +78,10 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
     if shard.max_id < 1:
         return None
     data = shard.tensors["data"].copy()
-    last = np.flatnonzero(shard.tensors["original_indices"] >= 0)[-1:]
-    cell = shard.arrays.find_cells(last)[0]
+    is_real = shard.tensors["original_indices"] >= 0
+    if "resets" in shard.tensors:  # other links show the first id of what goes on
+        is_real &= shard.tensors["resets"] == 1
+    cell = shard.arrays.find_cells(np.flatnonzero(is_real)[-1:])[0]
     data[cell] = (int(data[cell]) + 1) % (shard.max_id + 1)
     return {"data": data}
 
@@ -79,6 +89,11 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
 def swap_rows(shard: Shard) -> dict[str, np.ndarray] | None:
     """Swap the original indices of two rows with different ids."""
     rows, batches = find_real_rows(shard), shard.arrays.batch_of_rows
+    rows = rows[shard.arrays.piece_starts[rows] == 0]  # where pieces go on is seen at once
+    if "row_indices" in shard.tensors:
+        rows = rows[~_find_row_ends(shard)[rows]]
+    if not len(rows):
+        return None
     # Other batches that have this sequence too must not get it twice.
     names = [name for name in ("original_indices", "piece_starts") if name in shard.tensors]
     keys = [shard.tensors[name] for name in names]
@@ -114,6 +129,10 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
     longest = lengths.max()
     gives = (lengths > 1) & ((lengths < longest) | (np.sum(lengths == longest) > 1))
     takes = lengths < longest
+    if shard.arrays.layout.geometry.multiple > 1:
+        return None  # what is padding would show it
+    takes &= ~(_find_row_ends(shard) if "row_indices" in shard.tensors else False)
+    gives &= ~_find_row_ends(shard)
     places = np.flatnonzero(gives[:-1] & takes[1:] & (batches[:-1] == batches[1:]))
     if not len(places):
         return None
@@ -149,62 +168,14 @@ def spoil_padding(shard: Shard) -> dict[str, np.ndarray] | None:
     return {"data": data}
 
 
-def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Remove the last row of a batch from all arrays, so that they still fit together."""
-    tensors = shard.tensors
-    batches = np.flatnonzero(shard.arrays.measure().num_real_rows > 1)
-    if not len(batches):
-        return None
-    number = int(batches[-1])
-    batch = shard.view(number)
-    inside = len(batch.lengths) - batch.num_filler_rows - 1
-    row = int(tensors["sequence_offsets"][number]) + inside
-    changed: dict[str, np.ndarray] = {
-        name: np.delete(tensors[name], row)
-        for name in ("lengths", "original_indices", "piece_starts")
-        if name in tensors
-    }
-    if "batch_sizes" in tensors:
-        changed["batch_sizes"] = tensors["batch_sizes"].copy()
-        first_step = int(tensors["step_offsets"][number])
-        changed["batch_sizes"][first_step : first_step + int(batch.lengths[inside])] -= 1
-    cells = batch.find_cells(inside)
-    if len(batch.shape) == 2:  # a rectangle: with its padding
-        cells = np.arange(batch.data.size).reshape(batch.shape)[inside]
-    cells = cells + tensors["data_offsets"][number]
-    changed["data"] = np.delete(tensors["data"], cells)
-    changed |= drop_from_columns(shard, row, cells)
-    for name, count in (("sequence_offsets", 1), ("data_offsets", len(cells))):
-        changed[name] = tensors[name].copy()
-        changed[name][number + 1 :] -= count
-    return changed
-
-
-def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
-    """Swap the first two neighboring batches that differ."""
-    numbers = range(min(len(shard), MAX_BATCHES) - 1)
-    first = next((number for number in numbers if _differs_from_next(shard, number)), None)
-    if first is None:
-        return None
-    cuts = ((0, first), (first + 1, first + 2), (first, first + 1), (first + 2, len(shard)))
-    parts = [shard.arrays.cut(*ends).tensors for ends in cuts]
-    changed = join_columns(shard, parts)
-    for name, array in shard.tensors.items():
-        if name.endswith("_offsets"):
-            changed[name] = array.copy()
-            changed[name][first + 1] = array[first] + array[first + 2] - array[first + 1]
-        elif name not in changed:
-            changed[name] = np.concatenate([part[name] for part in parts])
-    return changed
-
-
-def _differs_from_next(shard: Shard, number: int) -> bool:
-    """Return whether a batch and the next one have different sequences, or other pieces."""
-    first, middle, last = shard.tensors["sequence_offsets"][number : number + 3].tolist()
-    return not all(
-        np.array_equal(rows[first:middle], rows[middle:last])
-        for rows in (shard.tensors["original_indices"], shard.arrays.piece_starts)
-    )
+def _find_row_ends(shard: Shard) -> np.ndarray:
+    """Return whether each sequence is the last of its row, or of its batch, bool[rows]."""
+    batches = shard.arrays.batch_of_rows
+    ends = np.append(batches[1:] != batches[:-1], True)
+    if "row_indices" in shard.tensors:
+        rows = shard.tensors["row_indices"]
+        ends[:-1] |= rows[1:] != rows[:-1]
+    return ends
 
 
 def _is_per_row(column: Column) -> bool:
@@ -233,18 +204,24 @@ DAMAGES = (
     Damage("wrong batch_sizes entry", "structure", move_batch_size, needs="batch_sizes"),
     Damage("shifted sequence boundary", "roundtrip", move_border, needs="piece_starts"),
     Damage("duplicate index", "structure", repeat_index),
-    Damage("id in padding", "structure", spoil_padding, needs="widths"),
+    Damage("id in padding", "structure", spoil_padding, needs="padding"),
     Damage("dropped row", "structure", drop_row),
     Damage("swapped batches", "structure", swap_batches, needs_plan=True),
+    Damage("moved row index", "structure", move_row_index, needs="row_indices"),
+    Damage("sequence not aligned", "structure", shift_sequence, needs="alignment"),
+    Damage("wrong reset", "structure", flip_reset, needs="resets"),
+    Damage("wrong next id", "structure", change_next_id, needs="next_ids"),
+    Damage("swapped streams", "structure", swap_streams, needs="resets", needs_plan=True),
+    Damage("padding in the middle", "structure", pad_middle, needs="resets"),
     damage_column("swapped column values", "roundtrip", swap_values, _is_per_row),
     damage_column("shifted text", "roundtrip", shift_text, _is_text),
     damage_column("moved tag", "roundtrip", move_values, _is_tags),
     damage_column(
         "value in filler row", "structure", spoil_filler, _is_row_number, "num_filler_rows"
     ),
-    damage_column("tag in padding", "structure", spoil_column_padding, _is_tags, "widths"),
+    damage_column("tag in padding", "structure", spoil_column_padding, _is_tags, "padding"),
     damage_column("targets shifted by one", "roundtrip", move_values, _is_targets),
     damage_column("targets of another row", "roundtrip", swap_entries, _is_targets),
     damage_column("targets all zero", "structure", clear_entries, _is_targets),
-    damage_column("target in padding", "structure", spoil_column_padding, _is_targets, "widths"),
+    damage_column("target in padding", "structure", spoil_column_padding, _is_targets, "padding"),
 )

@@ -24,13 +24,13 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
 from seqpack_cli.verification.models.layout_speed import measure_layouts
-from seqpack_cli.verification.models.model import CELLS, Model
+from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
 from seqpack_cli.verification.report import Finding, LevelReport
+from seqpack_cli.verification.stream_levels import compare_streams
 
 RUN = "run"
 RUNS_PER_FETCH = 64  # batches whose results are fetched from the device together
-MAX_REMEMBERING_LAYERS = 5  # rounding errors of 6 layers grew to 2e-3 within 1,000 steps (measured)
 
 
 def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
@@ -71,7 +71,7 @@ def _check_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> 
         elif batch.varies and spread < LEAST_DEVIATION:
             what = f"outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
         else:
-            _judge(run, level, comparison, batch.shard, batch.index, None)
+            run.judge(level, comparison, batch.shard, batch.index, None)
         if what is not None:
             run.add(Finding(RUN, batch.shard, what, batch.index))
 
@@ -94,13 +94,15 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
     run.progress.on_total(len(chosen))
     is_ragged = False
     with run.level(level_name) as level:
-        models = _build_models(run) if chosen else []
+        models = run.build_models() if chosen else []
         for index in chosen:
             name, batch = run.read(index)
             with naming_batch(name, index):
                 is_ragged |= _compare_batch(run, level, models, name, index, batch)
             level.num_batches += 1
             run.progress.on_advance(1)
+        if chosen and run.shards.options.carries_state:
+            compare_streams(run, level, batches.index, chosen)
     if chosen and not is_ragged:
         _report_no_ragged_batch(run, level_name, batches)
     return run.keep_faultless(batches)
@@ -126,8 +128,7 @@ def _compare_batch(
 ) -> bool:
     """Compare one batch; return whether it has rows of different lengths."""
     check = {"forward": check_forward, "backward": check_backward}[level.level]
-    options = run.options
-    limits = choose_limits(level.level, run.device, max_tokens=options.max_batch_tokens)
+    limits = choose_limits(level.level, run.device, max_tokens=run.options.max_batch_tokens)
     ids = take_ids(batch, run.device, limits)
     level.num_tokens += len(ids.packed.data)
     level.num_cut_batches += ids.was_cut
@@ -135,8 +136,9 @@ def _compare_batch(
         generator = run.make_generator(index)
         for comparison in check(model, ids, generator=generator):
             row = None if comparison.row is None else int(ids.row_numbers[comparison.row])
-            _judge(run, level, comparison, name, index, row)
-    if run.shards.options.shares_rows and level.level == "forward":
+            run.judge(level, comparison, name, index, row)
+    options = run.shards.options
+    if options.shares_rows and not options.carries_state and level.level == "forward":
         was_cut = _compare_attention(run, level, name, index, cast(VarlenBatch, batch))
         level.num_cut_batches += was_cut and not ids.was_cut
     return int(ids.lengths[0]) != int(ids.lengths[-1])
@@ -149,33 +151,5 @@ def _compare_attention(
     generator = run.make_generator(index)
     layer, max_tokens = run.build_attention(), run.max_attention_tokens
     for comparison in check_attention(batch, layer, max_tokens=max_tokens, generator=generator):
-        _judge(run, level, comparison, name, index, comparison.row)
+        run.judge(level, comparison, name, index, comparison.row)
     return len(batch.data) > max_tokens
-
-
-def _judge(
-    run: Verification,
-    level: LevelReport,
-    comparison: Comparison,
-    shard: str,
-    index: int,
-    row: int | None,
-) -> None:
-    """Report an error and its limit, and a finding if it is above the limit."""
-    level.note_error(comparison.quantity, comparison.error, comparison.limit)
-    if comparison.failed:
-        run.add(Finding(level.level, shard, str(comparison), index, row))
-
-
-def _build_models(run: Verification) -> list[Model]:
-    """Build the model as torch initialises it, and one that remembers if the cell has a gate."""
-    can_remember = CELLS[run.options.cell].memory_gate is not None
-    if can_remember and run.options.num_layers > MAX_REMEMBERING_LAYERS:
-        can_remember = False
-        note = (
-            "skipped the second model, whose memory gate has a bias: "
-            f"its rounding errors grow too large above {MAX_REMEMBERING_LAYERS} layers"
-        )
-        if note not in run.report.notes:
-            run.report.notes.append(note)
-    return [run.build_model(remembers=remembers) for remembers in (False, True)[: 1 + can_remember]]

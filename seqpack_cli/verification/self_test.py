@@ -23,6 +23,7 @@ from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
+from seqpack_cli.verification.integers.row_fills import make_fills
 from seqpack_cli.verification.integers.shard_roundtrip import check_shard
 from seqpack_cli.verification.integers.structure import check_batches, mark_rows
 from seqpack_cli.verification.integers.totals import check_counts, check_shard_targets
@@ -40,10 +41,16 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
+from seqpack_cli.verification.models.stream_ways import (
+    check_streams,
+    ignore_resets,
+    lose_states,
+)
 from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import Control, Finding
 from seqpack_cli.verification.selection_damages import control_visits, list_selection_damages
+from seqpack_cli.verification.stream_levels import choose_runs, take_run
 
 MAX_TRIES = 8  # batches that are tried per faulty computation
 
@@ -120,6 +127,12 @@ def _find(
     found, batches = check_batches(shard, max_tokens=max_tokens)
     yield from found
     yield from mark_rows(shard, Coverage.of_stores(run.shards.manifest["stores"]))
+    fills = make_fills(run.shards)
+    if number:
+        fills.check(None)  # what the streams go on with is not known
+    yield from fills.check(shard)
+    if number == run.shards.num_shards - 1:
+        yield from fills.finish()
     yield from check_counts(shard.path.name, shard.entry, batches)
     if TARGETS in shard.columns:
         yield from check_shard_targets(shard)
@@ -135,7 +148,9 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     several = batches.take(batches.num_rows > 1)
     if "forward" in run.options.levels:
         yield _control(run, "hidden state not trimmed", "forward", uneven, _check_untrimmed)
-        if run.shards.options.shares_rows:
+        if run.shards.options.carries_state:
+            yield from _control_streams(run, batches)
+        elif run.shards.options.shares_rows:
             yield _control(run, "attention across sequences", "forward", several, _check_borderless)
     if "backward" in run.options.levels:
         yield _control(run, "row missing from gradient", "backward", batches, _check_lacking)
@@ -198,6 +213,28 @@ def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | N
         generator=run.make_generator(),
         make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),
     )
+
+
+def _control_streams(run: Verification, batches: BatchTable) -> Iterator[Control]:
+    """Step through streams in wrong ways, on the first run of batches whose states these change."""
+    model = run.build_model(dtype=_judged_dtype(run), one_direction=True)
+    chosen = choose_batches(batches, num_batches=MAX_TRIES, seed=run.options.seed)
+    spans = [
+        take_run(run, first, last)[1] for first, last in choose_runs(run, batches.index, chosen)
+    ]
+    for name, damage in (("reset ignored", ignore_resets), ("state not carried", lose_states)):
+        damaged = ((span, damage(span)) for span in spans)
+        changed = [wrong for span, wrong in damaged if not torch.equal(span.resets, wrong.resets)]
+        if not changed:
+            yield Control(name, "forward", None, "")
+            continue
+        comparisons = (
+            comparison
+            for span in changed
+            for comparison in check_streams("forward", model, span, generator=run.make_generator())
+        )
+        found = next((comparison for comparison in comparisons if comparison.failed), None)
+        yield Control(name, "forward", found is not None, str(found or "nothing"))
 
 
 def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:

@@ -43,7 +43,7 @@ function describe(index) {
   }
   if (batches) {
     parts.push(`batch ${batches[index].toLocaleString("en")}`);
-    parts.push(`row ${rows[index].toLocaleString("en")}`);
+    if (rows) parts.push(`${places.row_name} ${rows[index].toLocaleString("en")}`);
   }
   parts.push(`${lengths[index].toLocaleString("en")} ${lengths[index] === 1 ? "token" : "tokens"}`);
   if (documents && documents[index] >= 0) {

@@ -20,17 +20,18 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.column_facts import list_column_facts
-from seqpack_cli.reporting.contents import measure_batches
+from seqpack_cli.reporting.contents import has_one_row, measure_batches
 from seqpack_cli.reporting.facts import (
     list_facts,
     list_length_facts,
     list_run_facts,
     spell_warning,
 )
-from seqpack_cli.reporting.opened import Opened, find_store
+from seqpack_cli.reporting.opened import Opened, find_store, name_entry
+from seqpack_cli.reporting.page.batch_cells import make_batch_cells
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
-from seqpack_cli.reporting.pictures.panels import make_title
+from seqpack_cli.reporting.pictures.panels import choose_batch, make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.reporting.target_counts import count_targets_of_batches
@@ -116,6 +117,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
+        rows_name=f"{name_entry(opened).capitalize()}s",
         warnings=[list(map(escape_controls, spell_warning(it))) for it in numbers["warnings"]],
         has_tags=any(
             column.is_per_token and name != TARGETS for name, column in opened.columns.items()
@@ -126,9 +128,17 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         num_sequences=places["num_sequences"],
         # Text of a script element: `</` would end it.
         places=json.dumps(places).replace("<", "\\u003c"),
+        cells=_make_cells(opened),
         **_describe_batches(opened),
     )
     return page
+
+
+def _make_cells(opened: Opened) -> dict[str, Any] | None:
+    """Return a typical batch token by token, if its rows are shared."""
+    if not isinstance(opened, ShardSet) or not LAYOUTS[opened.layout].shares_rows:
+        return None
+    return make_batch_cells(opened, choose_batch(measure_batches(opened)))
 
 
 def _spell_inspect(path: str) -> str | None:
@@ -156,17 +166,18 @@ def _describe_batches(opened: Opened) -> dict[str, Any]:
     """Return the table of batches: MAX_BATCHES evenly spread, and those with the most padding."""
     if not isinstance(opened, ShardSet):
         return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}
-    numbers, rules = measure_batches(opened), LAYOUTS[opened.layout]
-    cells_name, share_name, worst_name = _name_columns(rules)
+    numbers, is_room = measure_batches(opened), has_one_row(opened)
+    rules = LAYOUTS[opened.layout]
+    cells_name, share_name, worst_name = _name_columns(rules, is_room=is_room)
     shares = numbers.padding_ratios
     spread = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
     worst = np.argsort(-shares, kind="stable")[:MAX_WORST]
     shown = np.union1d(spread, worst)
-    if rules.shares_rows:
+    if is_room:
         shares = 1 - shares
     columns = {
         "batch": np.arange(len(opened)),
-        "rows": numbers.num_rows,
+        "sequences" if rules.shares_rows else "rows": numbers.num_rows,
         "longest": numbers.longest,
         "tokens": numbers.num_tokens,
     }
@@ -193,11 +204,11 @@ def _describe_batches(opened: Opened) -> dict[str, Any]:
     }
 
 
-def _name_columns(rules: LayoutRules) -> tuple[str, str, str]:
+def _name_columns(rules: LayoutRules, *, is_room: bool) -> tuple[str, str, str]:
     """Return the names of the columns of cells and of their share, and of the worst batches."""
-    if rules.shares_rows:
+    if is_room:
         return "room", "filled", "least filled ones"
-    if rules.fills_rectangle:
+    if rules.fills_rectangle or rules.shares_rows:
         return "cells", "padding", "ones with the most padding"
     return "cells if padded", "padding if padded", "ones that would have the most padding"
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.reporting.contents import has_one_row
 from seqpack_cli.reporting.opened import Opened, list_store_names, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
@@ -44,6 +46,7 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
         "num_sequences": num_sequences,
         "num_sent": num_sent,
         "missing": _spell_missing(opened),
+        "row_name": _name_row(opened),
         "sources": _list_sources(store) if store is not None else [],
         "stores": _list_stores(store) if store is not None else [],
         **{name: _encode(array) for name, array in arrays.items()},
@@ -51,7 +54,10 @@ def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
 
 
 def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
-    """Find the length of each sequence, and the batch and row of it or of its first piece."""
+    """Find the length of each sequence, and the batch and row of it or of its first piece.
+
+    Where a batch is a single row, rows are left out.
+    """
     batches, rows = (np.full(num_sent, NOWHERE, np.int64) for _ in range(2))
     lengths, pieces, visits = (np.zeros(num_sent, np.int64) for _ in range(3))
     for number in reversed(range(shards.num_shards)):  # the first visit stays
@@ -61,6 +67,7 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
         is_sent = (indices >= 0) & (indices < num_sent)
         is_first = is_sent & (arrays.piece_starts == 0)
         row = np.arange(len(indices)) - starts[batch]
+        row = tensors.get("row_indices", row)
         found, places = np.unique(indices[is_first], return_index=True)
         batches[found] = batch[is_first][places] + shards.batch_offsets[number]
         rows[found] = row[is_first][places]
@@ -70,6 +77,8 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     once = np.maximum(visits, 1)
     lengths = np.where(visits > 0, lengths // once, NOWHERE)
     arrays_sent = {"batches": batches, "rows": rows, "lengths": lengths}
+    if has_one_row(shards):
+        del arrays_sent["rows"]
     for name, numbers in (("pieces", pieces // once), ("visits", visits)):
         if (numbers > 1).any():
             arrays_sent[name] = numbers
@@ -101,6 +110,11 @@ def _spell_missing(opened: Opened) -> str:
     if isinstance(opened, ShardSet) and opened.options.split_name is not None:
         return "in another split, or dropped"
     return "dropped"
+
+
+def _name_row(opened: Opened) -> str:
+    carries_state = isinstance(opened, ShardSet) and LAYOUTS[opened.layout].carries_state
+    return "stream" if carries_state else "row"
 
 
 def _list_stores(store: AnyStore) -> list[list[Any]]:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.manifest import has_tokenizer
+from seqpack_cli.reporting.batch_places import find_place, spell_place
 from seqpack_cli.reporting.column_facts import list_values, select_tags, spell_tag
-from seqpack_cli.reporting.opened import Opened, describe_origin, spell_source
+from seqpack_cli.reporting.opened import Opened, describe_origin, name_entry, spell_source
 from seqpack_cli.reporting.row_targets import (
     ALL,
     NONE,
@@ -41,7 +43,7 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
     Raises:
         FolderError: a batch is damaged.
     """
-    decode, special_tokens = open_texts(opened), _find_special_tokens(opened)
+    decode, special_tokens = open_texts(opened), find_special_tokens(opened)
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
     for index, name, ids, columns in islice(_iter_rows(opened), MAX_ROWS):
@@ -61,7 +63,7 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
                     for label, value in list_values(columns)
                 ],
                 "tokens": [
-                    _show_token(piece, special_tokens, _cut_tags(tags, first, last), mark)
+                    show_token(piece, special_tokens, _cut_tags(tags, first, last), mark)
                     for piece, mark, (first, last) in zip(
                         pieces, marks, pairwise(ends), strict=True
                     )
@@ -70,11 +72,11 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
             }
         )
         seen.add(index)
-    kind = "rows" if isinstance(opened, ShardSet) else "sequences"
-    return rows, f"First {len(rows)} {kind}"
+    return rows, f"First {len(rows)} {name_entry(opened)}s"
 
 
-def _find_special_tokens(opened: Opened) -> set[str]:
+def find_special_tokens(opened: Opened) -> set[str]:
+    """Return the special tokens of the tokenizer, none without one."""
     if not has_tokenizer(opened.manifest):
         return set()
     return set(describe_vocabulary(opened.read_tokenizer_json()).special_tokens)
@@ -104,12 +106,14 @@ def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray, dict[str,
             columns = read_sequence_values(opened, index)
             yield index, f"sequence {index:,}", opened[index], columns
         return
+    rules = LAYOUTS[opened.layout]
     for number, batch in enumerate(opened):
         whole = batch.without_filler()
         assert whole.original_indices is not None  # noqa: S101 - shards always have them
         starts = whole.piece_starts
         for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
-            name = f"batch {number:,}, row {row:,}, sequence {int(index):,}"
+            place = spell_place({"batch": number, **find_place(whole, rules, row)})
+            name = f"{place}, sequence {int(index):,}"
             if starts is not None and starts[row]:
                 name += f" from token {int(starts[row]):,}"
             yield int(index), name, ids, read_row_values(whole, opened.columns, row)
@@ -139,7 +143,7 @@ def _spell_place(store: AnyStore | None, index: int) -> str:
     return escape_controls(place)
 
 
-def _show_token(
+def show_token(
     piece: TextPiece, special_tokens: set[str], tags: list[tuple[str, str]], mark: str
 ) -> dict[str, Any]:
     """Return a token for the template; `mark` is whether all, some or none of it are targets."""

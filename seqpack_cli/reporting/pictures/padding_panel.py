@@ -1,4 +1,4 @@
-"""The picture of the padding ratio of each batch; of varlen, of how full each row is."""
+"""The picture of the padding ratio of each batch; of single rows, of how full each row is."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 MAX_STEPS = 400  # of the curve; of more batches, several share a step
 
 
-def make_padding_panel(numbers: BatchTable, layout: str) -> Panel:
-    """Return the panel of the padding ratio by batch; of varlen, of how full the rows are."""
-    rules = LAYOUTS[layout]
-    if rules.shares_rows:
+def make_padding_panel(numbers: BatchTable, layout: str, *, has_free_room: bool = False) -> Panel:
+    """Return the panel of the padding ratio by batch.
+
+    Args:
+        has_free_room: a batch is one row, which is not filled up; show how full the rows are.
+    """
+    if has_free_room:
         return _make_fullness_panel(numbers)
-    mean = numbers.padding_ratio
+    rules, mean = LAYOUTS[layout], numbers.padding_ratio
     title = f"Padding by batch: {show_share(mean)} of all cells"
-    if not rules.fills_rectangle:
+    if not rules.fills_rectangle and not rules.shares_rows:
         title = f"Padding saved: the same batches with --layout padded have {show_share(mean)}"
 
     def draw(axes: Axes) -> None:

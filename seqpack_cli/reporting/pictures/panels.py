@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.contents import find_capacity, measure_batches, read_lengths
+from seqpack_cli.reporting.batch_places import count_batches, find_place, sort_by_line
+from seqpack_cli.reporting.contents import (
+    find_capacity,
+    has_one_row,
+    measure_batches,
+    read_lengths,
+)
 from seqpack_cli.reporting.opened import AnyOpened, Opened, show_path
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
 from seqpack_cli.reporting.pictures.column_panel import make_column_panels
@@ -18,13 +24,15 @@ from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import make_padding_panel
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.plan_panel import make_plan_panel
-from seqpack_cli.reporting.pictures.row_panel import make_row_panel
+from seqpack_cli.reporting.pictures.row_panel import Bar, make_row_panel
 from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut_front, show_token
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 
-MAX_VARLEN_ROWS = 12
+MAX_SINGLE_ROWS = 12  # of as many batches
+MAX_SHARED_ROWS = 32  # of a batch
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
@@ -52,8 +60,8 @@ def make_panels(
         what = f"{count(len(lengths), 'piece')} of sequences"
     return [
         make_length_panel(lengths, what=what),
-        make_padding_panel(numbers, opened.layout),
-        _show_batch(opened, choose_batch(numbers), name="Typical batch", num_rows=MAX_VARLEN_ROWS),
+        make_padding_panel(numbers, opened.layout, has_free_room=has_one_row(opened)),
+        _show_batch(opened, choose_batch(numbers), name="Typical batch", num_rows=MAX_SINGLE_ROWS),
         *make_column_panels(columns),
     ]
 
@@ -72,7 +80,7 @@ def make_title(opened: AnyOpened) -> str:
         return f"{path}: {kind}, {counts}"
     ledger = opened.manifest["ledger"]
     return (
-        f"{path}: {count(len(opened), opened.layout + ' batch')}, "
+        f"{path}: {count_batches(len(opened), opened.layout)}, "
         f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')}"
     )
 
@@ -86,15 +94,50 @@ def choose_batch(numbers: BatchTable) -> int:
 
 
 def _show_batch(shards: ShardSet, index: int, *, name: str, num_rows: int = 1) -> Panel:
-    """Return the panel of a batch; of varlen, where a batch is one row, of `num_rows` of them."""
-    if LAYOUTS[shards.layout].shares_rows:
-        first = max(0, min(index, len(shards) - num_rows))
-        rows = range(first, min(first + num_rows, len(shards)))
-        lengths = [shards[row].lengths for row in rows]
-        return make_row_panel(lengths, first=first, capacity=find_capacity(shards))
-    batch = shards[index]
+    """Return the panel of a batch; where a batch is one shared row, of `num_rows` batches."""
+    if has_one_row(shards):
+        return _show_rows(shards, index, num_rows)
+    batch, rules = shards[index], LAYOUTS[shards.layout]
+    if rules.shares_rows:
+        return _show_shared_rows(batch, rules, f"{name} {index:,}")
     texts = _read_texts(shards, batch.rows()) if is_small(batch) else None
     return make_batch_panel(batch, title=f"{name} {index:,} ({shards.layout})", texts=texts)
+
+
+def _show_rows(shards: ShardSet, index: int, num_rows: int) -> Panel:
+    """Return the panel of batches of one row, the first of them `index` unless it is near the end.
+
+    Cells behind the last sequence of a row are free, those between sequences are padding.
+    """
+    first, capacity = max(0, min(index, len(shards) - num_rows)), find_capacity(shards)
+    batches = [shards[row] for row in range(first, min(first + num_rows, len(shards)))]
+    bars = [
+        Bar(np.array([it.find_cells(n)[0] for n in range(len(it.lengths))]), it.lengths)
+        for it in batches
+    ]
+    last = first + len(bars) - 1
+    which = f"Row {first:,}" if len(bars) == 1 else f"Rows {first:,} to {last:,}"
+    num_sequences = sum(len(bar.lengths) for bar in bars)  # or pieces
+    title = f"{which} of up to {capacity:,} tokens: {count(num_sequences, 'sequence')}"
+    empty = "padding or free" if any(it.count_padding() for it in batches) else "free"
+    return make_row_panel(bars, capacity, title=title, first=first, empty=empty)
+
+
+def _show_shared_rows(batch: Batch, rules: LayoutRules, name: str) -> Panel:
+    """Return the panel of the rows or streams of one batch, of many only the first."""
+    names, (num_lines, capacity) = ("row", "column"), batch.shape
+    if rules.carries_state:
+        names, (capacity, num_lines) = ("stream", "step"), batch.shape
+    places = [find_place(batch, rules, number) for number in range(len(batch.lengths))]
+    starts, resets = np.array([it[names[1]] for it in places]), batch.describe_shape().get("resets")
+    bars = [
+        Bar(starts[line], batch.lengths[line], None if resets is None else np.array(resets)[line])
+        for line in sort_by_line(places, num_lines)[:MAX_SHARED_ROWS]
+    ]
+    title = f"{name}: {count(num_lines, names[0])} x {count(capacity, names[1])}"
+    title += f", {count(len(places), 'sequence')}, {count(int(batch.lengths.sum()), 'token')}"
+    title += f"; the first {len(bars)} {names[0]}s" * (len(bars) < num_lines)
+    return make_row_panel(bars, capacity, title=title, names=names)
 
 
 def _read_texts(shards: ShardSet, rows: list[Any]) -> list[list[str]]:

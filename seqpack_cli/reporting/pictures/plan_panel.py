@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 HEIGHT_OF_BAR = 0.25  # inches
 CHARACTER_WIDTH = 0.0125  # of the axis, at 8 points
 # The colour and hatch of each layout, in the order of their table.
-BARS = dict(zip(LAYOUTS, cycle([(DARK, ""), (MIDDLE, ""), (LIGHT, "///")]), strict=False))
+BARS = dict(
+    zip(LAYOUTS, cycle([(DARK, ""), (MIDDLE, ""), (LIGHT, "///"), (DARK, "///")]), strict=False)
+)
 
 
 def make_plan_panel(compared: dict[str, Any]) -> Panel:

@@ -135,21 +135,21 @@ def _show_batches(batches: Mapping[str, Any] | None, same_numbers: bool | None) 
         f"{batches['num_same']:,} at the same index, {batches['num_same_anywhere']:,} at any index"
     )
     by_number = ", by number" if same_numbers is False else ""
-    lines = ["batches", pair("number", numbers), pair("same rows", same + by_number)]
-    first = batches["first"]
+    entry, first = batches["entry"], batches["first"]
+    lines = ["batches", pair("number", numbers), pair(f"same {entry}s", same + by_number)]
     if first is not None:
-        lines.append(
-            pair("first difference", f"batch {first['batch']:,}, from row {first['row']:,}")
-        )
-        lines += [pair(f"  {title}", _list_rows(first, side)) for side, title in SIDES.items()]
+        place = f"batch {first['batch']:,}, from {entry} {first['row']:,}"
+        lines.append(pair("first difference", place))
+        for side, title in SIDES.items():
+            lines.append(pair(f"  {title}", _list_rows(first, side, entry)))
     return lines
 
 
-def _list_rows(first: Mapping[str, Any], side: str) -> str:
+def _list_rows(first: Mapping[str, Any], side: str, entry: str) -> str:
     if first[side] is None:
         return "no such batch"
     indices = first[side]["original_indices"]
-    head = count(len(indices), "row")
+    head = count(len(indices), entry)
     others = indices[first["row"] :]
     if not others:
         return f"{head}, ends before"

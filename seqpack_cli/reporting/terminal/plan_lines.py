@@ -9,16 +9,19 @@ from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.plans import find_best, read_options
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, show_bytes, show_rounded
 
-HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "longest", "largest")
-LEAST_WIDTHS = (6, 17, 7, 7, 7, 8, 7, 9)
+HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "split", "largest")
+LEAST_WIDTHS = (7, 17, 7, 7, 7, 8, 6, 9)
 NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
+LIMITS = ("batch-size", "max-tokens")
 EXACT_BELOW = 10_000_000
 BEST = "*"
 FOOTER = [
-    "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
-    "         unsorted: --order none; sequential: --fill sequential",
+    "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens),",
+    "         or both: 8 rows x 2,048 cells, 64 streams x 128 steps;",
+    "         unsorted: --order none; sequential, chunk: --fill; aligned:",
+    "         --align-sequences",
     "buckets  --buckets auto with this --num-buckets",
-    "longest  time steps, columns or tokens in a row of the longest batch",
+    "split    sequences that are cut into pieces: longer than a row, or where a chunk ends",
     "largest  cells of the largest batch",
 ]
 NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."
@@ -69,7 +72,7 @@ def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
         _show_number(plan["num_batches"]),
         padding + (BEST if is_best else " "),
         show_bytes(plan["bytes"]),
-        _show_number(plan["longest"]),
+        _show_number(plan["num_split_sequences"]) if "num_split_sequences" in plan else "",
         _show_number(plan["most_cells"]),
     )
 
@@ -79,13 +82,20 @@ def _name_batch(options: dict[str, str]) -> str:
 
     >>> _name_batch({"layout": "padded", "batch-size": "64", "order": "none"})
     '64 rows, unsorted'
+    >>> _name_batch({"layout": "streams", "batch-size": "64", "max-tokens": "128"})
+    '64 x 128 steps'
     """
-    if "fill" in options:
-        return f"{_show_number(int(options['max-tokens']))}, {options['fill']}"
+    rules = LAYOUTS[options["layout"]]
+    numbers = [_show_number(int(options[name])) for name in LIMITS if name in options]
+    if rules.shares_rows:
+        more = [options["fill"]] if "fill" in options else []
+        if "align-sequences" in options:
+            more.append(f"aligned {options['align-sequences']}")
+        unit = " steps" if rules.carries_state else "" if more or len(numbers) > 1 else " tokens"
+        return ", ".join([" x ".join(numbers) + unit, *more])
     if "max-tokens" in options:
-        unit = "cells" if LAYOUTS[options["layout"]].fills_rectangle else "tokens"
-        return f"{_show_number(int(options['max-tokens']))} {unit}"
-    rows = f"{_show_number(int(options['batch-size']))} rows"
+        return f"{numbers[-1]} {'cells' if rules.fills_rectangle else 'tokens'}"
+    rows = f"{numbers[0]} rows"
     return f"{rows}, unsorted" if options.get("order") == "none" else rows
 
 

@@ -1,27 +1,23 @@
 """Draw a batch from the lengths of its rows, in at most 16 bars of 60 blocks.
 
-A packed batch is a staircase over the time steps, a padded batch a rectangle, a varlen batch one
-row of segments. A bar of several rows shows where all of them and where only some have tokens.
+A packed batch is a staircase over the time steps, a padded batch a rectangle. A bar of several rows
+shows where all of them and where only some have tokens.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
 
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
 
 MAX_BARS = 16
 MAX_BLOCKS = 60  # of a bar
 MAX_BLOCKS_OF_STEP = 4  # if there are few steps
-BLOCKS_OF_SEGMENT = 3  # at least, on average, if there is room
 NUM_TICKS = 4
 INDENT = 2
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-TOKENS, SOME, PADDING, FREE = "█", "▒", "░", "·"
-SHADES = "█▓"
+TOKENS, SOME, PADDING = "█", "▒", "░"
 
 
 @dataclass(frozen=True)
@@ -41,19 +37,19 @@ def draw_packed(lengths: Sequence[int], batch_sizes: Sequence[int]) -> list[str]
         batch_sizes: number of rows alive at each step.
     """
     num_steps, bars = len(batch_sizes), _share_bars(lengths)
-    label_width = _label_width(["batch_sizes", *(bar.label for bar in bars)])
-    num_blocks = _count_blocks(num_steps, label_width)
+    label_width = label_width_of(["batch_sizes", *(bar.label for bar in bars)])
+    num_blocks = count_blocks(num_steps, label_width)
     drawn = [(bar.label, _draw_stairs(bar, num_blocks / num_steps)) for bar in bars]
     ticks = _choose_ticks(num_steps, num_blocks, most=max(num_steps, batch_sizes[0]))
     axis = [(place, f"{step:,}") for place, step in ticks]
     axis.append((num_blocks, f"{num_steps:,}"))
     alive = [(place, f"{batch_sizes[step]:,}") for place, step in ticks]
     drawn += [("step", _place(axis, num_blocks)), ("batch_sizes", _place(alive, num_blocks))]
-    title = f"{count(num_steps, 'time step')}; {_scale(num_steps, num_blocks, 'step')}"
+    title = f"{count(num_steps, 'time step')}; {spell_scale(num_steps, num_blocks, 'step')}"
     if len(bars) == len(lengths):
-        return _put_together([title], drawn, label_width)
+        return put_together([title], drawn, label_width)
     legend = f"{TOKENS} tokens in all rows of the bar, {SOME} in some"
-    return _put_together([title, legend], drawn, label_width)
+    return put_together([title, legend], drawn, label_width)
 
 
 def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> list[str]:
@@ -64,8 +60,8 @@ def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> lis
         width: columns of the rectangle, with padding.
     """
     bars = _share_bars(lengths)
-    label_width = _label_width(["column", *(bar.label for bar in bars)])
-    num_blocks = _count_blocks(width, label_width)
+    label_width = label_width_of(["column", *(bar.label for bar in bars)])
+    num_blocks = count_blocks(width, label_width)
     drawn = []
     for bar in bars:
         num_full, num_held = (
@@ -74,54 +70,44 @@ def draw_padded(lengths: Sequence[int], width: int, *, padding_side: str) -> lis
         blocks = TOKENS * num_full + SOME * (num_held - num_full)
         blocks += PADDING * (num_blocks - num_held)
         drawn.append((bar.label, blocks[::-1] if padding_side == "left" else blocks))
-    drawn.append(("column", _place([(0, "0"), (num_blocks, f"{width:,}")], num_blocks)))
-    title = f"{count(width, 'column')}; {_scale(width, num_blocks, 'column')}"
+    drawn.append(("column", draw_axis(width, num_blocks)))
+    title = f"{count(width, 'column')}; {spell_scale(width, num_blocks, 'column')}"
     legend = f"{TOKENS} tokens, {PADDING} padding"
     if len(bars) < len(lengths):
         legend = f"{TOKENS} tokens in all rows of the bar, {SOME} in some, {PADDING} padding"
-    return _put_together([title, legend], drawn, label_width)
+    return put_together([title, legend], drawn, label_width)
 
 
-def draw_varlen(lengths: Sequence[int], capacity: int) -> list[str]:
-    """Draw the one row of a varlen batch as segments of alternating shades.
+def label_width_of(labels: Iterable[str]) -> int:
+    """Return the width of the labels on the left of the bars."""
+    return max(map(len, labels))
 
-    Args:
-        lengths: of the sequences in the row, in their order.
-        capacity: maximum number of tokens of the row, at least the sum of the lengths.
-    """
-    ends = list(accumulate(lengths))
-    label_width = max(len("token"), len(f"{capacity:,}"))
-    num_lines = -(-BLOCKS_OF_SEGMENT * len(lengths) // MAX_BLOCKS)
-    num_lines = max(min(num_lines, MAX_BARS, capacity // MAX_BLOCKS), 1)
-    per_line = -(-capacity // num_lines)
-    num_blocks = _count_blocks(per_line, label_width)
-    # The sequence in the middle of each block; len(lengths) after the end of the last one.
-    middles = [
-        line * per_line + (2 * block + 1) * per_line // (2 * num_blocks)
-        for line in range(num_lines)
-        for block in range(num_blocks)
-    ]
-    found = [bisect.bisect_right(ends, middle) for middle in middles if middle < capacity]
-    blocks = ""
-    for number, (segment, run) in enumerate(groupby(found)):
-        shade = SHADES[number % 2] if segment < len(lengths) else FREE
-        blocks += shade * len(list(run))
-    num_hidden = len(lengths) - len(set(found) - {len(lengths)})
-    drawn = [
-        (f"{line * per_line:,}", blocks[line * num_blocks : (line + 1) * num_blocks])
-        for line in range(num_lines)
-    ]
-    if num_lines == 1:
-        axis = _place([(0, "0"), (num_blocks, f"{capacity:,}")], num_blocks)
-        drawn = [("row", blocks), ("token", axis)]
-    title = (
-        f"one row of up to {count(capacity, 'token')}, {capacity - ends[-1]:,} of them free; "
-        f"{_scale(per_line, num_blocks, 'token')}"
-    )
-    legend = f"{count(len(lengths), 'sequence')}, alternately {' and '.join(SHADES)}"
-    legend += f", {num_hidden:,} too short to be drawn" if num_hidden else ""
-    legend += f", free {FREE}" if FREE in blocks else ""
-    return _put_together([title, legend], drawn, label_width)
+
+def count_blocks(num_steps: int, label_width: int) -> int:
+    """Return the number of blocks of a bar: several per step if there are few steps."""
+    room = min(MAX_BLOCKS, WIDTH - 2 * INDENT - label_width)
+    return min(room, num_steps * max(min(room // num_steps, MAX_BLOCKS_OF_STEP), 1))
+
+
+def spell_scale(num_steps: int, num_blocks: int, noun: str) -> str:
+    """Return how many blocks a step has, or the other way round."""
+    if num_blocks >= num_steps:
+        return f"1 {noun} = {count(num_blocks // num_steps, 'block')}"
+    return f"1 block = {num_steps / num_blocks:,.1f} {noun}s"
+
+
+def draw_axis(num_steps: int, num_blocks: int) -> str:
+    """Return the line below the bars: 0 on the left, the number of steps on the right."""
+    return _place([(0, "0"), (num_blocks, f"{num_steps:,}")], num_blocks)
+
+
+def put_together(
+    title: Sequence[str], drawn: Iterable[tuple[str, str]], label_width: int
+) -> list[str]:
+    """Return the lines of a drawing: the title, broken where it is too long, and labelled bars."""
+    named = [line for text in title for line in wrap(text, WIDTH - INDENT)]
+    bars = [f"{label:<{label_width}}  {bar}" for label, bar in drawn]
+    return [" " * INDENT + line for line in [*named, *bars]]
 
 
 def _share_bars(lengths: Sequence[int]) -> list[_Bar]:
@@ -134,16 +120,6 @@ def _share_bars(lengths: Sequence[int]) -> list[_Bar]:
         label = f"rows {first:,}-{last:,}" if last > first else f"row {first:,}"
         bars.append(_Bar(label, min(rows), max(rows)))
     return bars
-
-
-def _label_width(labels: Iterable[str]) -> int:
-    return max(map(len, labels))
-
-
-def _count_blocks(num_steps: int, label_width: int) -> int:
-    """Return the number of blocks of a bar: several per step if there are few steps."""
-    room = min(MAX_BLOCKS, WIDTH - 2 * INDENT - label_width)
-    return min(room, num_steps * max(min(room // num_steps, MAX_BLOCKS_OF_STEP), 1))
 
 
 def draw_bar(num_blocks: float) -> str:
@@ -173,12 +149,6 @@ def _draw_stairs(bar: _Bar, blocks_per_step: float) -> str:
     return draw_bar(max(mean * blocks_per_step, 1 / 8))
 
 
-def _scale(num_steps: int, num_blocks: int, noun: str) -> str:
-    if num_blocks >= num_steps:
-        return f"1 {noun} = {count(num_blocks // num_steps, 'block')}"
-    return f"1 block = {num_steps / num_blocks:,.1f} {noun}s"
-
-
 def _choose_ticks(num_steps: int, num_blocks: int, *, most: int) -> list[tuple[int, int]]:
     """Choose steps whose numbers fit below their blocks; return pairs (block, step)."""
     number = min(num_steps, NUM_TICKS)
@@ -195,11 +165,3 @@ def _place(texts: Iterable[tuple[int, str]], num_blocks: int) -> str:
         begin = place - len(text) if place == num_blocks else place
         line += " " * max(begin - len(line), 1 if line else 0) + text
     return line
-
-
-def _put_together(
-    title: Sequence[str], drawn: Iterable[tuple[str, str]], label_width: int
-) -> list[str]:
-    named = [line for text in title for line in wrap(text, WIDTH - INDENT)]
-    bars = [f"{label:<{label_width}}  {bar}" for label, bar in drawn]
-    return [" " * INDENT + line for line in [*named, *bars]]

@@ -7,6 +7,7 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.batch_places import count_batches, spell_batches
 from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
@@ -54,23 +55,14 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     if "splits" in manifest:
         return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
     ledger = manifest["ledger"]
-    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
-    batches = count(ledger["num_batches"], manifest["layout"] + " batch")
     lines = [
         _done(output, was_complete=was_complete),
         f"  {count(ledger['num_sequences'], 'sequence')}, "
         f"{count(ledger['num_tokens'], 'token')} -> "
-        f"{batches}, {count(len(manifest['shards']), 'shard')}",
+        f"{count_batches(ledger['num_batches'], manifest['layout'])}, "
+        f"{count(len(manifest['shards']), 'shard')}",
+        *_tell_room(manifest),
     ]
-    if LAYOUTS[manifest["layout"]].shares_rows:
-        capacity = manifest["options"]["max_tokens"]
-        bound = -(-ledger["num_tokens"] // capacity)
-        lines.append(
-            f"  {ledger['num_batches'] / bound - 1:.2%} above the lower bound {bound:,}: "
-            f"all tokens / {capacity:,}, rounded up"
-        )
-    else:
-        lines.append(f"  {ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding")
     lines += _tell_targets(manifest)
     if manifest["bucket_keys"] is not None:
         lines.append(f"  buckets: {join_items(manifest['bucket_keys'])}")
@@ -80,6 +72,27 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
         lines.append(f"  {label} {words}")
     stores = describe_stores(manifest)
     return lines + show_stores(stores) if selects_passes(stores) else lines
+
+
+def _tell_room(manifest: dict[str, Any]) -> list[str]:
+    """Return the lines about the shape of batches, their padding, and the fewest rows possible."""
+    ledger, rules = manifest["ledger"], LAYOUTS[manifest["layout"]]
+    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    padding = f"{ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding"
+    if not rules.shares_rows:
+        return [f"  {padding}"]
+    line = f"  each batch: {spell_batches(manifest)}; {padding}"
+    if rules.carries_state:
+        return [line + (", at the end" if ledger["num_padding_cells"] else "")]
+    num_rows, capacity = ledger["num_batches"], manifest["options"]["max_tokens"]
+    if manifest["options"]["batch_size"] is not None:
+        num_rows = num_cells // capacity
+    bound = -(-ledger["num_tokens"] // capacity)
+    above = f"{num_rows / bound - 1:.2%} above the lower bound {bound:,}: "
+    above += f"all tokens / {capacity:,}, rounded up"
+    if num_cells == ledger["num_tokens"]:
+        return [f"  {above}"]
+    return [line, f"  {count(num_rows, 'row')}, {above}"]
 
 
 def _done(output: Place, *, was_complete: bool) -> str:

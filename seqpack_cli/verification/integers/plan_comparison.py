@@ -145,12 +145,22 @@ def _describe_difference(
         if number != expected:
             return None, f"{number} {name}, the plan has {expected}"
     start = int(planned["sequence_offsets"][batch])
-    names = {"original_indices": "sequence", "piece_starts": "starts at token", "lengths": "length"}
+    names = {
+        "original_indices": "sequence",
+        "piece_starts": "starts at token",
+        "lengths": "length",
+        "row_indices": "in row",
+        "resets": "resets",
+        "next_ids": "next_ids",
+    }
     for row in range(counts[0]):
         for name, words in names.items():
             number, expected = _pick(name, start + row, found, planned)
             if number != expected:
                 return row, f"{words} {number}, the plan has {expected}"
+    cells = [int(np.diff(side["data_offsets"])[batch]) for side in (found, planned)]
+    if cells[0] != cells[1]:
+        return None, f"{cells[0]} cells, the plan has {cells[1]}"
     raise AssertionError(f"batch {batch} does not differ from the plan")
 
 

@@ -31,6 +31,7 @@ from seqpack_cli.verification.integers.plan_comparison import (
     compare_totals,
 )
 from seqpack_cli.verification.integers.promises import check_promises
+from seqpack_cli.verification.integers.row_fills import make_fills
 from seqpack_cli.verification.integers.selected_visits import compare_selection
 from seqpack_cli.verification.integers.totals import (
     check_counts,
@@ -97,10 +98,12 @@ def _check_shards(
     checked = map_ahead(
         lambda number: _check_file(shards, number), numbers, num_threads=count_cores()
     )
+    fills = make_fills(shards)
     for number, (shard, found, batches) in enumerate(checked):
         entry = shards.manifest["shards"][number]
         if shard is not None:
             found += mark_rows(shard, coverage)
+        found += fills.check(shard if not found else None)
         miscounted = [] if found else check_counts(entry["name"], entry, batches)
         if shard is not None and not found and not miscounted:
             miscounted += check_store_counts(shard, shards.manifest["stores"])
@@ -112,7 +115,7 @@ def _check_shards(
         report.num_batches += len(batches)
         report.num_tokens += int(batches.num_tokens.sum())
         tables += [batches] if not found and not miscounted else []
-    return damage, miscounts, unplanned, tables
+    return [*damage, *fills.finish()], miscounts, unplanned, tables
 
 
 def _find_excess(shards: ShardSet) -> Finding | None:
