@@ -23,6 +23,8 @@ Arrays = dict[str, np.ndarray]
 def swap_values(shard: Shard, column: Column) -> Arrays | None:
     """Swap the values of two rows."""
     rows, values = find_real_rows(shard), column.view(shard.tensors)
+    if not len(rows):
+        return None
     spelled = column.spell(values.take(rows))
     others = [int(row) for row, value in zip(rows, spelled, strict=True) if value != spelled[0]]
     if not others:
@@ -45,8 +47,10 @@ def move_values(shard: Shard, column: Column) -> Arrays | None:
 
 def swap_entries(shard: Shard, column: Column) -> Arrays | None:
     """Swap the entries of two rows, as many as the shorter one has."""
-    values = shard.tensors[column.tensor_name].copy()
-    first, *others = (shard.arrays.find_cells(row[None]) for row in find_real_rows(shard))
+    values, rows = shard.tensors[column.tensor_name].copy(), find_real_rows(shard)
+    if not len(rows):
+        return None
+    first, *others = (shard.arrays.find_cells(row[None]) for row in rows)
     for cells in others:
         count = min(len(first), len(cells))
         pair = first[:count], cells[:count]

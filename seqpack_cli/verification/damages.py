@@ -81,6 +81,8 @@ def flip_id(shard: Shard) -> dict[str, np.ndarray] | None:
     is_real = shard.tensors["original_indices"] >= 0
     if "resets" in shard.tensors:  # other links show the first id of what goes on
         is_real &= shard.tensors["resets"] == 1
+    if not is_real.any():
+        return None
     cell = shard.arrays.find_cells(np.flatnonzero(is_real)[-1:])[0]
     data[cell] = (int(data[cell]) + 1) % (shard.max_id + 1)
     return {"data": data}
@@ -131,7 +133,8 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
     takes = lengths < longest
     if shard.arrays.layout.geometry.multiple > 1:
         return None  # what is padding would show it
-    takes &= ~(_find_row_ends(shard) if "row_indices" in shard.tensors else False)
+    if "row_indices" in shard.tensors:  # the last of a row may go on elsewhere
+        takes &= ~_find_row_ends(shard)
     gives &= ~_find_row_ends(shard)
     places = np.flatnonzero(gives[:-1] & takes[1:] & (batches[:-1] == batches[1:]))
     if not len(places):

@@ -64,18 +64,20 @@ def change_class(shard: Shard, column: Column) -> dict[str, np.ndarray] | None:
     num_classes = len(column.class_names or ())
     if num_classes < 2:
         return None
-    values = shard.tensors[column.tensor_name].copy()
-    row = find_real_rows(shard)[0]
+    values, rows = shard.tensors[column.tensor_name].copy(), find_real_rows(shard)
+    if not len(rows):
+        return None
+    row = rows[0]
     values[row] = (values[row] + 1) % num_classes
     return {column.tensor_name: values}
 
 
 def _take_other(shard: Shard, planned: PlannedShards) -> dict[str, np.ndarray] | None:
     """Replace a row's sequence by one that is not packed, of the same length if there is one."""
-    others = np.flatnonzero(planned.source.lengths == 0)
-    if not len(others):
+    others, rows = np.flatnonzero(planned.source.lengths == 0), find_real_rows(shard)
+    if not len(others) or not len(rows):
         return None
-    row = find_real_rows(shard)[0]
+    row = rows[0]
     is_same = planned.source.store.lengths[others] == shard.tensors["lengths"][row]
     indices = shard.tensors["original_indices"].copy()
     indices[row] = others[is_same.argmax()]

@@ -41,16 +41,11 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
-from seqpack_cli.verification.models.stream_ways import (
-    check_streams,
-    ignore_resets,
-    lose_states,
-)
 from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
 from seqpack_cli.verification.report import Control, Finding
 from seqpack_cli.verification.selection_damages import control_visits, list_selection_damages
-from seqpack_cli.verification.stream_levels import choose_runs, take_run
+from seqpack_cli.verification.stream_levels import control_streams
 
 MAX_TRIES = 8  # batches that are tried per faulty computation
 
@@ -149,7 +144,8 @@ def _damage_computation(run: Verification, batches: BatchTable) -> Iterator[Cont
     if "forward" in run.options.levels:
         yield _control(run, "hidden state not trimmed", "forward", uneven, _check_untrimmed)
         if run.shards.options.carries_state:
-            yield from _control_streams(run, batches)
+            chosen = choose_batches(batches, num_batches=MAX_TRIES, seed=run.options.seed)
+            yield from control_streams(run, batches.index, chosen, dtype=_judged_dtype(run))
         elif run.shards.options.shares_rows:
             yield _control(run, "attention across sequences", "forward", several, _check_borderless)
     if "backward" in run.options.levels:
@@ -213,28 +209,6 @@ def _check_borderless(run: Verification, index: int) -> Iterator[Comparison] | N
         generator=run.make_generator(),
         make_mask=lambda cu_seqlens, num_tokens: mask_of(cu_seqlens[[0, -1]], num_tokens),
     )
-
-
-def _control_streams(run: Verification, batches: BatchTable) -> Iterator[Control]:
-    """Step through streams in wrong ways, on the first run of batches whose states these change."""
-    model = run.build_model(dtype=_judged_dtype(run), one_direction=True)
-    chosen = choose_batches(batches, num_batches=MAX_TRIES, seed=run.options.seed)
-    spans = [
-        take_run(run, first, last)[1] for first, last in choose_runs(run, batches.index, chosen)
-    ]
-    for name, damage in (("reset ignored", ignore_resets), ("state not carried", lose_states)):
-        damaged = ((span, damage(span)) for span in spans)
-        changed = [wrong for span, wrong in damaged if not torch.equal(span.resets, wrong.resets)]
-        if not changed:
-            yield Control(name, "forward", None, "")
-            continue
-        comparisons = (
-            comparison
-            for span in changed
-            for comparison in check_streams("forward", model, span, generator=run.make_generator())
-        )
-        found = next((comparison for comparison in comparisons if comparison.failed), None)
-        yield Control(name, "forward", found is not None, str(found or "nothing"))
 
 
 def _check_lacking(run: Verification, index: int) -> Iterator[Comparison]:

@@ -17,9 +17,11 @@ Arrays = dict[str, np.ndarray]
 def flip_reset(shard: Shard) -> Arrays | None:
     """Say that a piece begins where it goes on, or, if none goes on, the reverse."""
     resets = shard.tensors["resets"].copy()
-    inside = shard.tensors["sequence_offsets"][1]  # after the first batch of the shard
+    inside = int(shard.tensors["sequence_offsets"][1])  # after the first batch of the shard
+    if inside == len(resets):
+        return None
     places = inside + np.flatnonzero(resets[inside:] == 0)
-    place = places[0] if len(places) else len(resets) - 1
+    place = int(places[0]) if len(places) else inside
     resets[place] = 1 - resets[place]
     return {"resets": resets}
 

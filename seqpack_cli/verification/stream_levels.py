@@ -6,16 +6,22 @@ them are the beginning, the end, and the middle of the longest sequence.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
+import torch
 
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.stream_spans import MAX_STEPS, StreamSpan, take_span
-from seqpack_cli.verification.models.stream_ways import check_streams
-from seqpack_cli.verification.report import LevelReport
+from seqpack_cli.verification.models.stream_ways import (
+    check_streams,
+    ignore_resets,
+    lose_states,
+)
+from seqpack_cli.verification.report import Control, LevelReport
 
 MAX_RUNS = 8  # each takes about a second on a CPU
 
@@ -46,6 +52,33 @@ def compare_streams(
     what = f"carried the state through {len(runs)} runs of batches, of up to {num_steps} steps"
     what += ", forwards only" if run.options.bidirectional else ""
     run.report.notes.append(f"{level.level}: {what}")
+
+
+def control_streams(
+    run: Verification, index: np.ndarray, chosen: list[int], *, dtype: torch.dtype
+) -> Iterator[Control]:
+    """Step in wrong ways: each must be found in the first run of batches whose states it changes.
+
+    Args:
+        index, chosen: as for choose_runs.
+    """
+    model = run.build_model(dtype=dtype, one_direction=True)
+    spans = [take_run(run, *ends)[1] for ends in choose_runs(run, index, chosen)]
+    for name, damage in (("reset ignored", ignore_resets), ("state not carried", lose_states)):
+        damaged = ((span, damage(span)) for span in spans)
+        changed = [wrong for span, wrong in damaged if _differ_at_tokens(span, wrong)]
+        if not changed:
+            yield Control(name, "forward", None, "")
+            continue
+        generator = run.make_generator()
+        comparisons = check_streams("forward", model, changed[0], generator=generator)
+        found = next((comparison for comparison in comparisons if comparison.failed), None)
+        yield Control(name, "forward", found is not None, str(found or "nothing"))
+
+
+def _differ_at_tokens(span: StreamSpan, other: StreamSpan) -> bool:
+    is_other = (span.resets != other.resets).view(-1)
+    return bool(is_other[span.cells].any())
 
 
 def take_run(run: Verification, first: int, last: int) -> tuple[str, StreamSpan]:

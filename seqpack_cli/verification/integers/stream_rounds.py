@@ -2,8 +2,9 @@
 
 The sequences of a round of passes are concatenated, cut into rows, and dealt to the streams in
 runs: a stream may begin inside a sequence only if the stream before it ends there. Only the last
-row of all may be short, and only the last batch may lack rows, those of the last streams. Where a
-round ends without padding and the next one begins with whole sequences, both readings agree.
+batch is padded: the first streams may have no row in it, and the last row of all may be short.
+Where a round ends without padding and the next one begins with whole sequences, both readings
+agree.
 """
 
 from __future__ import annotations
@@ -31,12 +32,11 @@ class Rounds:
         self._is_first = True
         self._begin: StreamBatches | None = None  # the first batch of the round; None: not known
         self._ends = np.empty((2, 0), np.int64)  # the sequence and token that each stream ends with
-        self._is_short = False  # the last row of the last stream is short: at most one batch left
-        self._is_over = False  # a stream has no row in the last batch
+        self._is_over = False  # the batch before has padding
 
     def forget(self) -> None:
         """Forget what was checked, since the next batches are not known."""
-        self._is_first = self._is_short = self._is_over = False
+        self._is_first = self._is_over = False
         self._begin = None
 
     def check(
@@ -76,10 +76,9 @@ class Rounds:
     ) -> Iterator[Finding]:
         """Check one batch; note the round that it begins."""
         is_used, starts = batch.is_used[0], batch.first_starts[0]
-        is_tail = self._is_short and not is_used[-1] and bool(is_full[is_used].all())
         jumps = is_used & ~goes_on & (starts > 0)
-        is_new = self._is_first or self._is_over or (self._is_short and not is_tail)
         is_fresh = not goes_on.any()
+        is_new = self._is_first or self._is_over
         if not is_fresh and is_new:
             yield _find(batch, goes_on, "goes on after a batch with padding")
         if not is_fresh and jumps.any():
@@ -87,15 +86,13 @@ class Rounds:
         is_new = is_new or bool(jumps.any())
         if is_new or (is_fresh and not any(self._find_open())):
             yield from self._begin_round(batch, is_certain=is_new)
-        num_used = int(is_used.sum())
-        is_allowed = np.arange(len(is_used)) == num_used - 1
-        is_allowed &= is_fresh or num_used == len(is_used)
-        if (is_used & ~is_full & ~is_allowed).any() or not is_used[:num_used].all():
-            wrong = (~is_full & ~is_allowed) | ~is_used
+        # padding lies before the first row, or in the last one
+        wrong = ~is_full & (np.cumsum(is_used) > 0)
+        wrong[-1] = not is_used[-1]
+        if wrong.any():
             what = f"has {batch.num_tokens[0, wrong.argmax()]} tokens, expected padding only in "
-            yield _find(batch, wrong, f"{what}the last row of all and after it")
-        self._is_over = num_used < len(is_used)
-        self._is_short = not self._is_over and not is_full.all()
+            yield _find(batch, wrong, f"{what}the first streams, or at the end of the last one")
+        self._is_over = not is_full.all()
 
     def _begin_round(self, batch: StreamBatches, *, is_certain: bool) -> Iterator[Finding]:
         yield from self._find_open()
@@ -103,10 +100,10 @@ class Rounds:
         starts = batch.first_starts[0]
         if self._num_left < 0:
             yield _find(batch, batch.is_used[0], "begins again, but all passes were made")
-        if starts[0] > 0:
+        if starts[batch.is_used[0].argmax()] > 0:
             yield _find(batch, starts > 0, "begins at token {}, expected a whole sequence")
         self._begin, self._ends = batch, np.full_like(self._ends, NOTHING)
-        self._is_first = self._is_over = self._is_short = False
+        self._is_first = self._is_over = False
 
     def _find_open(self) -> Iterator[Finding]:
         """Yield where a stream of this round began inside a sequence that none before ends in."""

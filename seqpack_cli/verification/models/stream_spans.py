@@ -71,19 +71,23 @@ def take_span(
         first_step: of the part, counted through the batches.
         max_steps: of the part; None is MAX_STEPS.
     """
-    num_steps, num_streams = batches[0].shape
-    last_step = first_step + min(max_steps or MAX_STEPS[device.type], max_tokens)
-    last_step = min(last_step, num_steps * len(batches))
-    width = min(max(max_tokens // (last_step - first_step), 1), num_streams)
-    pieces = _cut(_find_pieces(batches), first_step, last_step)
-    of_streams = np.cumsum(np.bincount(pieces.streams[~pieces.goes_on], minlength=num_streams))
-    width = min(width, max(int(np.searchsorted(of_streams, MAX_ROWS, "right")), 1))
-    pieces = pieces.take(pieces.streams < width)
+    num_steps = batches[0].num_steps
+    pieces = _find_pieces(batches)
+    end = int(pieces.ends.max())  # padding follows
+    length = min(max_steps or MAX_STEPS[device.type], max_tokens, end)
+    first_step = min(first_step, end - length)
+    last_step = first_step + length
+    pieces = _cut(pieces, first_step, last_step)
+    streams, counts = np.unique(pieces.streams[~pieces.goes_on], return_counts=True)
+    width = max(int(np.searchsorted(np.cumsum(counts), MAX_ROWS, "right")), 1)
+    streams = streams[: min(width, max(max_tokens // length, 1))]
+    pieces = pieces.take(np.isin(pieces.streams, streams))
+    pieces = replace(pieces, streams=np.searchsorted(streams, pieces.streams))
     data = np.concatenate([batch.data.reshape(batch.shape) for batch in batches])
     resets = np.concatenate([batch.is_reset for batch in batches])
-    part = slice(first_step, last_step), slice(width)
+    data, resets = (array[first_step:last_step, streams] for array in (data, resets))
     cuts = [step - first_step for step in range(0, last_step, num_steps) if step > first_step]
-    return _lay_out(pieces, data[part], resets[part].copy(), cuts, device)
+    return _lay_out(pieces, data, resets, cuts, device)
 
 
 def _find_pieces(batches: Sequence[StreamsBatch]) -> _Pieces:
