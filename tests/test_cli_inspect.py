@@ -63,7 +63,8 @@ def test_inspect_shows_the_numbers_of_shards() -> None:
     numbers = json.loads(run("inspect", "padded", "--json").stdout)
     assert numbers["ledger"]["num_padding_cells"] == 4 * 150 - 203
     assert numbers["padding_ratio"] == round(397 / 600, 6)
-    assert numbers["rows_of_batch"] == {"fewest": 4, "most": 4}
+    assert numbers["batch_shape"] == "1 row of up to 4"
+    assert numbers["sequences_of_batch"] == {"fewest": 4, "most": 4}
     assert sum(entry["num_sequences"] for entry in numbers["lengths"]["histogram"]) == 4
 
 
@@ -181,15 +182,16 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
         "layout": "varlen",
         "shard": "shard-00000.safetensors",
         "batch_in_shard": 1,
-        "num_rows": 2,
-        "num_filler_rows": 0,
+        "num_sequences": 2,
         "num_tokens": 7,
         "num_padding_cells": 0,
         "longest": 5,
         "max_tokens": 8,
         "cu_seqlens": [0, 5, 7],
-        "rows": [
+        "shape": [7],
+        "sequences": [
             {
+                "cell": 0,
                 "original_index": 2,
                 "length": 5,
                 "columns": {},
@@ -198,6 +200,7 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
                 "piece_start": 0,
             },
             {
+                "cell": 5,
                 "original_index": 3,
                 "length": 2,
                 "columns": {},
@@ -209,21 +212,94 @@ def test_inspect_batch_of_varlen_shows_where_each_sequence_begins() -> None:
     }
     assert run("inspect", "out", "--batch", 1).stdout == (
         "batch 1  (shard-00000.safetensors, batch 1)\n"
-        "  rows               2\n"
+        "  shape              1 row of 7 cells\n"
+        "  sequences          2\n"
         "  longest            5\n"
         "  tokens             7\n"
         "  padding cells      0\n"
         "  cu_seqlens         0 5 7\n"
         "\n"
-        "  one row of up to 8 tokens, 1 of them free; 1 token = 4 blocks\n"
+        "  one row of up to 8 cells, 1 of them free; 1 cell = 4 blocks\n"
         "  2 sequences, alternately █ and ▓, free ·\n"
         "  row    ████████████████████▓▓▓▓▓▓▓▓····\n"
-        "  token  0                              8\n"
+        "  cell   0                              8\n"
         "\n"
-        "  row  sequence   length  text\n"
-        '    0         2        5  "efghi"\n'
-        '    1         3        2  "jk"\n'
+        "  cell  sequence   length  text\n"
+        '     0         2        5  "efghi"\n'
+        '     5         3        2  "jk"\n'
     )
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_batch_of_several_shared_rows_shows_their_padding() -> None:
+    options = ("--layout", "varlen", "--max-tokens", 8, "--fill", "sequential")
+    pack(*options, "--batch-size", 2, "--align-sequences", 2)
+    shown = json.loads(run("inspect", "out", "--batch", 0, "--json").stdout)
+    assert (shown["shape"], shown["row_indices"]) == ([2, 8], [0, 0, 1, 1])
+    assert run("inspect", "out", "--batch", 0).stdout == (
+        "batch 0  (shard-00000.safetensors, batch 0)\n"
+        "  shape              2 rows x 8 cells\n"
+        "  sequences          4\n"
+        "  longest            5\n"
+        "  tokens             11\n"
+        "  padding cells      5\n"
+        "  cu_seqlens         0 3 4 9 11\n"
+        "  cu_seqlens_padded  0 4 8 14 16\n"
+        "\n"
+        "  2 rows x 8 columns; 1 column = 4 blocks\n"
+        "  4 sequences, alternately █ and ▓, padding ░\n"
+        "  row 0   ████████████░░░░▓▓▓▓░░░░░░░░░░░░\n"
+        "  row 1   ████████████████████░░░░▓▓▓▓▓▓▓▓\n"
+        "  column  0                              8\n"
+        "\n"
+        "  row column  sequence   length  text\n"
+        '    0      0         0        3  "abc"\n'
+        '    0      4         1        1  "d"\n'
+        '    1      0         2        5  "efghi"\n'
+        '    1      6         3        2  "jk"\n'
+    )
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_batch_of_streams_shows_resets_and_what_comes_next() -> None:
+    pack("--layout", "streams", "--max-tokens", 4, "--batch-size", 2)
+    assert run("inspect", "out", "--batch", 0).stdout == (
+        "batch 0  (shard-00000.safetensors, batch 0)\n"
+        "  shape              4 steps x 2 streams\n"
+        "  sequences          5\n"
+        "  longest            3\n"
+        "  tokens             8\n"
+        "  padding cells      0\n"
+        "  resets             5; 0 sequences go on from the batch before\n"
+        "\n"
+        "  2 streams x 4 steps; 1 step = 4 blocks\n"
+        "  5 sequences, alternately █ and ▓\n"
+        "  stream 0   ████████████▓▓▓▓\n"
+        "  stream 1   ████▓▓▓▓▓▓▓▓████\n"
+        "  step       0              4\n"
+        "\n"
+        "  stream step  sequence   length state next id  text\n"
+        '       0    0         0        3 reset       -  "abc"\n'
+        '       0    3         1        1 reset       -  "d"\n'
+        '       1    0         2        1 reset       -  (from token 4) "i"\n'
+        '       1    1         3        2 reset       -  "jk"\n'
+        '       1    3         4        1 reset     109  "l"\n'
+    )
+    shown = run("inspect", "out", "--batch", 1).stdout
+    assert "  stream 1  ›████████████████\n" in shown
+    assert '       1    0         4        4  kept       -  (from token 1) "mnop"\n' in shown
+    place = "  shard              shard-00000.safetensors, batch 0, stream 1, step 3\n"
+    assert place in run("inspect", "out", "--sequence", 4).stdout
+
+
+@pytest.mark.usefixtures("several")
+def test_inspect_joins_pieces_of_visits_that_are_cut_differently() -> None:
+    options = ("--layout", "varlen", "--max-tokens", 3, "--fill", "chunk", "--shuffle")
+    for seed in range(4):
+        pack(*options, "--passes", "several=2", "--seed", seed, "--overwrite")
+        for index, text in enumerate(["abc", "d", "efghi", "jk", "lmnop"]):
+            shown = json.loads(run("inspect", "out", "--sequence", index, "--json").stdout)
+            assert (shown["text"], len(shown["visits"])) == (text, 2)
 
 
 @pytest.mark.usefixtures("several")
@@ -302,8 +378,8 @@ def test_inspect_batch_of_packed_names_its_bucket() -> None:
 def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
     pack("--layout", "varlen", "--max-tokens", 2, "--fill", fill, "--no-shuffle")
     shown = json.loads(run("inspect", "out", "--sequence", 2, "--json").stdout)
-    place = {name: shown.pop(name) for name in ("shard", "batch", "row", "num_rows")}
-    assert shown.pop("visits") == [{name: place[name] for name in ("shard", "batch", "row")}]
+    place = {name: shown.pop(name) for name in ("shard", "batch", "cell", "num_pieces")}
+    assert shown.pop("visits") == [{name: place[name] for name in ("shard", "batch", "cell")}]
     assert Path(shown["origin"].pop("store")).name == "several"
     assert shown == {
         "sequence": 2,
@@ -314,16 +390,16 @@ def test_inspect_sequence_that_was_split_shows_it_whole(fill: str) -> None:
         "text": "efghi",
         "tokens": [{"text": letter, "ids": [ord(letter)]} for letter in "efghi"],
     }
-    assert (place["shard"], place["num_rows"]) == ("shard-00000.safetensors", 3)
+    assert (place["shard"], place["num_pieces"]) == ("shard-00000.safetensors", 3)
     batch = json.loads(run("inspect", "out", "--batch", place["batch"], "--json").stdout)
-    assert batch["rows"][place["row"]]["text"] == "ef"
+    assert [it["text"] for it in batch["sequences"] if it["cell"] == place["cell"]] == ["ef"]
     assert run("inspect", "out", "--sequence", 2).stdout == (
         "sequence 2\n"
         "  source             b.txt, record 3\n"
         "  document           2\n"
         f"  shard              shard-00000.safetensors, batch {place['batch']}, "
-        f"row {place['row']}\n"
-        "  rows               3, one per piece; the place is that of the first\n"
+        f"cell {place['cell']}\n"
+        "  packed pieces      3; the place is that of the first\n"
         "  length             5 tokens\n"
         "\n"
         "  │e  │f  │g  │h  │i  │\n"
@@ -338,7 +414,7 @@ def test_inspect_sequence_beside_filler_names_its_row() -> None:
     options = ("--layout", "padded", "--buckets", "2,6", "--batch-size", 4, "--last-batch", "pad")
     pack(*options, "--padding-side", "left")
     shown = json.loads(run("inspect", "out", "--sequence", 3, "--json").stdout)
-    assert (shown["batch"], shown["row"], shown["num_rows"]) == (1, 0, 1)
+    assert (shown["batch"], shown["row"], shown["num_pieces"]) == (1, 0, 1)
     assert shown["text"] == "jk"
 
 
@@ -348,7 +424,8 @@ def test_inspect_shows_the_numbers_of_varlen_shards() -> None:
     numbers = json.loads(run("inspect", "out", "--json").stdout)
     assert numbers["layout"] == "varlen"
     assert numbers["padding_ratio"] == 0
-    assert numbers["rows_of_batch"] == {"fewest": 1, "most": 2}
+    assert numbers["batch_shape"] == "1 row of up to 4"
+    assert numbers["sequences_of_batch"] == {"fewest": 1, "most": 2}
     assert numbers["ledger"]["num_rows"] == 7  # pieces: two sequences are split
     assert numbers["ledger"]["num_sequences"] == 5
     assert numbers["ledger"]["num_split_sequences"] == 2
@@ -381,6 +458,8 @@ LAYOUTS = [
     ("packed",),
     ("padded", "--padding-side", "left", "--last-batch", "pad", "--batch-size", 4),
     ("varlen", "--max-tokens", 4096),
+    ("varlen", "--max-tokens", 4096, "--batch-size", 20, "--align-sequences", 8),
+    ("streams", "--max-tokens", 64, "--batch-size", 8),
 ]
 
 
@@ -426,7 +505,7 @@ def test_inspect_fits_the_terminal_whatever_the_texts_and_names(layout: tuple[ob
             assert lines[1].startswith("  source             …")
             assert sum(line.startswith("  below the ids: tags") for line in lines) == 1
             assert lines[1].endswith(f"xxx.jsonl, record {index + 1}")
-    for index in range(2 if layout[0] == "padded" else 1):
+    for index in range(2 if layout[0] in ("padded", "streams") else 1):
         check_lines(run("inspect", "shards" * 20, "--batch", index).stdout)
 
 

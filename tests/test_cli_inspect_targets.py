@@ -107,7 +107,10 @@ def test_batches_count_the_targets_of_each_row(layout: str) -> None:
     budget = ("--max-tokens", 64) if layout == "varlen" else ()
     assert run("pack", "st", "-o", "sh", "--layout", layout, *budget).exit_code == 0
     batch = json.loads(run("inspect", "sh", "--batch", 0, "--json").stdout)
-    found = {row["original_index"]: row["num_targets"] for row in batch["rows"]}
+    found = {
+        row["original_index"]: row["num_targets"]
+        for row in batch.get("rows", batch.get("sequences"))
+    }
     assert found == {0: 3, 1: 11, 2: 11, 3: 1}
     lines = run("inspect", "sh", "--batch", 0).stdout.splitlines()
     start = lines.index("  row  sequence   length  targets   share  overlap  text")

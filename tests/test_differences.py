@@ -36,6 +36,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "filler": {"layout": "padded", "batch_size": 4, "last_batch": "pad", "shuffle": True},
     "varlen": {"layout": "varlen", "max_tokens": 12},
     "pieces": {"layout": "varlen", "max_tokens": 4, "shard_bytes": 200},
+    "equal": {"layout": "varlen", "max_tokens": 12, "batch_size": 2, "align_sequences": 4},
+    "streams": {"layout": "streams", "max_tokens": 4, "batch_size": 2},
 }
 
 
@@ -322,6 +324,7 @@ def test_copy_of_shards_is_the_same(tmp_path: Path) -> None:
         assert found["sequences"]["num_compared"] == 7
         num_batches = len(open_shards(a))
         assert found["batches"] == {
+            "entry": found["batches"]["entry"],
             "num_a": num_batches,
             "num_b": num_batches,
             "num_same": num_batches,
@@ -392,6 +395,7 @@ def test_same_sequences_in_other_batches(tmp_path: Path) -> None:
     found = find(a, b)
     assert found["verdict"] == "different options and counts; same sequences in different batches"
     assert found["batches"] == {
+        "entry": "row",
         "num_a": 4,
         "num_b": 3,
         "num_same": 0,
@@ -437,8 +441,20 @@ def test_batches_of_varlen_are_the_same_with_the_same_pieces(tmp_path: Path) -> 
     batches = find(a, b)["batches"]
     assert (batches["num_a"], batches["num_b"], batches["num_same_anywhere"]) == (2, 2, 0)
     piece = {"original_indices": [0], "piece_starts": [0]}
-    assert batches["first"]["a"] == {**piece, "lengths": [3]}
-    assert batches["first"]["b"] == {**piece, "lengths": [4]}
+    assert batches["first"]["a"] == {**piece, "lengths": [3], "row_indices": [0]}
+    assert batches["first"]["b"] == {**piece, "lengths": [4], "row_indices": [0]}
+
+
+def test_same_sequences_in_other_rows_are_other_batches(tmp_path: Path) -> None:
+    tokens = store(tmp_path, "tokens", ["ab", "cd", "ef"])
+    options = {"layout": "varlen", "fill": "sequential", "batch_size": 2}
+    a = pack(tokens, "a", **options, max_tokens=4)
+    b = pack(tokens, "b", **options, max_tokens=3, overflow="error", last_batch="keep")
+    c = pack(tokens, "c", layout="varlen", fill="sequential", max_tokens=6)
+    assert find(a, b)["batches"]["first"]["row"] == 1  # the second sequence, in the second row
+    lines = show_differences(find(a, c))
+    assert "  first difference   batch 0, from sequence 2" in lines
+    assert "    A                3 sequences, from there 2" in lines
 
 
 def test_equal_cells_on_other_sides_are_other_rows(tmp_path: Path) -> None:

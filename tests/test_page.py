@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from command import run
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.reporting.page import page as page_module
 from seqpack_cli.reporting.page import places as places_module
+from seqpack_cli.reporting.page.batch_cells import make_batch_cells
 from seqpack_cli.reporting.page.places import collect_places
 
 assert jinja2 and matplotlib  # what the page is made with
@@ -40,6 +42,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("packed", "--batch-size", 4, "--drop-shorter", 2),
         ("padded", "--layout", "padded", "--batch-size", 4, "--last-batch", "pad"),
         ("varlen", "--layout", "varlen", "--max-tokens", 150, "--no-shuffle"),
+        ("equal", "--layout", "varlen", "--max-tokens", 450, "--batch-size", 2, "--fill", "chunk"),
+        ("streams", "--layout", "streams", "--max-tokens", 20, "--batch-size", 4),
     ):
         assert run("pack", "tokens", "-o", name, *options).exit_code == 0
     return tmp_path
@@ -76,7 +80,7 @@ def read_rows(page: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("work")
-@pytest.mark.parametrize("name", ["tokens", "packed", "padded", "varlen"])
+@pytest.mark.parametrize("name", ["tokens", "packed", "padded", "varlen", "equal", "streams"])
 def test_page_stands_alone_and_each_id_once(name: str) -> None:
     page = make(name)
     elements = Elements(page).found
@@ -237,7 +241,7 @@ def test_page_of_split_sequences_says_so() -> None:
 
 
 @pytest.mark.usefixtures("work")
-@pytest.mark.parametrize("name", ["packed", "padded", "varlen", "tokens"])
+@pytest.mark.parametrize("name", ["packed", "padded", "varlen", "equal", "streams", "tokens"])
 @pytest.mark.parametrize("limit", [3, 1000])
 def test_places_are_those_of_the_rows(
     monkeypatch: pytest.MonkeyPatch, name: str, limit: int
@@ -254,23 +258,67 @@ def test_places_are_those_of_the_rows(
             int.from_bytes(raw[at : at + 4], "little", signed=True) for at in range(0, len(raw), 4)
         ]
 
-    expected: dict[int, tuple[int, int, int]] = {}
+    expected: dict[int, tuple[int, int, int]] = defaultdict(lambda: (-1, -1, -1))
     for number, batch in enumerate(opened if name != "tokens" else []):
-        for row, index in enumerate(batch.original_indices.tolist()):
-            before = expected.get(index, (number, row, 0))
-            expected[index] = (*before[:2], before[2] + int(batch.lengths[row]))
+        rows = getattr(batch, "row_indices", None)
+        for entry, index in enumerate(batch.original_indices.tolist()):
+            row = entry if rows is None else int(rows[entry])
+            before, starts = expected[index], batch.piece_starts
+            is_first = starts is None or starts[entry] == 0
+            place = (number, row) if is_first else before[:2]
+            expected[index] = (*place, max(before[2], 0) + int(batch.lengths[entry]))
     for index in range(places["num_sent"]):
         assert decode("documents")[index] == store.locate(index).document
         if name == "tokens":
             assert decode("lengths")[index] == len(store[index])
         else:
-            found = tuple(decode(key)[index] for key in ("batches", "rows", "lengths"))
-            assert found == expected.get(index, (-1, -1, -1))
-            num_pieces = sum(index in batch.original_indices for batch in opened)
-            assert ("pieces" in places) == (name == "varlen" and limit > 5)
+            keys = [key for key in ("batches", "rows", "lengths") if key in places]
+            found = dict(zip(("batches", "rows", "lengths"), expected[index], strict=True))
+            assert {key: decode(key)[index] for key in keys} == {key: found[key] for key in keys}
+            assert ("rows" in places) == (name != "varlen")  # whose batches are one row
+            num_pieces = sum((batch.original_indices == index).sum() for batch in opened)
+            assert ("pieces" in places) == (
+                name == "streams" or (name in ("varlen", "equal") and limit > 5)
+            )
             if "pieces" in places:
                 assert decode("pieces")[index] == num_pieces
     assert places["sources"] == [["a <b> & 'c'.txt", 0], ["b.txt", 8]]
+
+
+@pytest.mark.usefixtures("work")
+def test_page_shows_streams_as_columns_with_their_resets() -> None:
+    shards = open_shards("streams")
+    cells = make_batch_cells(shards, 0)
+    assert cells["streams"] == [f"stream {number}" for number in range(4)]
+    found = {(step, cell["label"]) for step, row in enumerate(cells["steps"]) for cell in row}
+    batch = shards[0]
+    assert found >= {(step, f"id {batch.data[4 * step]}") for step in range(4)}  # "ab" is ASCII
+    spans = [sum(cell["span"] for row in cells["steps"] for cell in row)]
+    assert spans == [20 * 4]  # each cell of [T, B] once
+    begins = sum("begin" in cell["classes"] for row in cells["steps"] for cell in row)
+    assert begins == int(batch.resets.sum())
+    assert [cell["classes"].split()[-1] for cell in make_batch_cells(shards, 1)["steps"][0]] == [
+        "kept" if not reset else "begin"
+        for reset in shards[1].resets[shards[1].first_steps == 0].tolist()
+    ]
+    table = make("streams").split('<table class="streams">')[1].split("</table>")[0]
+    assert table.count("<th>") + table.count("<th ") == 1 + 4 + 20
+
+
+@pytest.mark.usefixtures("work")
+def test_page_shows_shared_rows_with_their_padding() -> None:
+    (batch,) = open_shards("equal")
+    (first, last) = make_batch_cells(open_shards("equal"), 0)["rows"]
+    num_hidden = 240 - int(batch.lengths[batch.row_indices == 1].sum())
+    assert last[-1] == {
+        "text": f"padding x {num_hidden}",
+        "label": f"{num_hidden} cells of padding",
+        "tags": "",
+        "classes": "pad",
+    }
+    assert sum("begin" in cell["classes"] for cell in first) == 6  # of those in the first columns
+    section = make("equal").split('<section id="cells">')[1].split("</section>")[0]
+    assert "2 rows x 450 cells, the first 240 columns." in section
 
 
 @needs_browser

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from command import run
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from shard_reference import change_shard, make_store
 
@@ -45,6 +46,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("padded", "--batch-size", 4, "--layout", "padded", "--last-batch", "pad"),
         ("left", "--batch-size", 4, "--layout", "padded", "--padding-side", "left"),
         ("varlen", "--layout", "varlen", "--max-tokens", 12, "--no-shuffle"),
+        ("equal", "--layout", "varlen", "--max-tokens", 12, "--batch-size", 3, "--no-shuffle"),
+        ("streams", "--layout", "streams", "--max-tokens", 5, "--batch-size", 3),
     ):
         assert run("pack", "tokens", "-o", name, *options).exit_code == 0
     return tmp_path
@@ -194,8 +197,23 @@ def test_row_panel_shares_rows_among_sequences_and_leaves_room() -> None:
 
 
 @pytest.mark.usefixtures("work")
+def test_row_panel_of_streams_has_a_red_line_at_each_reset() -> None:
+    shards = open_shards("streams")
+    batch = shards[1]
+    axes = draw(make_panels(shards, batch=1)[-1])
+    lines = [it for it in axes.collections if isinstance(it, LineCollection)]
+    assert len(lines) == 3  # one of each stream
+    for stream, found in enumerate(lines):
+        places = [segment[0].tolist() for segment in found.get_segments()]
+        assert places == [[step, stream] for step in np.flatnonzero(batch.is_reset[:, stream])]
+    panel = make_panels(shards, batch=len(shards) - 1)[-1]
+    assert "hatched: padding; red line: reset of the state" in draw(panel).get_xlabel()
+    assert panel.title == "Batch 3: 3 streams x 5 steps, 2 sequences, 2 tokens"
+
+
+@pytest.mark.usefixtures("work")
 def test_numbers_of_batches_are_those_of_the_batches_themselves() -> None:
-    for name in ("packed", "padded", "left", "varlen"):
+    for name in ("packed", "padded", "left", "varlen", "equal", "streams"):
         shards = open_shards(name)
         numbers = measure_batches(shards)
         for index, batch in enumerate(shards):
@@ -205,9 +223,9 @@ def test_numbers_of_batches_are_those_of_the_batches_themselves() -> None:
             if shards.layout == "packed":
                 num_cells = len(batch.lengths) * batch.lengths[0]
             else:
-                num_cells = 12 if shards.layout == "varlen" else batch.ids.size
+                num_cells = 12 if name == "varlen" else batch.data.size
             assert numbers.num_cells[index] == num_cells
-        if shards.layout == "padded":
+        if name not in ("packed", "varlen"):
             shown = json.loads(run("inspect", name, "--json").stdout)
             assert round(numbers.padding_ratio, 6) == shown["padding_ratio"]
 

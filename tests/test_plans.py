@@ -15,7 +15,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.cli.pack_command import command
 from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.reporting.plans import compare_plans, list_ways, spell_options
-from seqpack_cli.reporting.terminal.plan_lines import show_plans
+from seqpack_cli.reporting.terminal.plan_lines import FOOTER, show_plans
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
@@ -51,10 +51,12 @@ def test_every_plan_is_what_pack_makes_of_its_options(store: Path, tmp_path: Pat
         assert plan["bucket_keys"] == manifest["bucket_keys"]
         num_bytes = sum(entry["bytes"] for entry in manifest["shards"])
         assert 0 < num_bytes - plan["bytes"] < HEADER_BYTES * len(manifest["shards"])
-        if manifest["layout"] == "varlen":
+        if "num_split_sequences" in plan:
+            num_rows = manifest["options"]["batch_size"] or 1
             bound = -(-sum(LENGTHS) // manifest["options"]["max_tokens"])
-            assert plan["lower_bound_batches"] == bound
-            assert plan["longest"] == plan["most_cells"]
+            assert plan["lower_bound_batches"] == -(-bound // num_rows)
+            assert plan["longest"] == plan["most_cells"] // num_rows
+            assert plan["num_split_sequences"] == ledger["num_split_sequences"]
         else:
             longest = [
                 len(batch.batch_sizes) if manifest["layout"] == "packed" else batch.ids.shape[1]
@@ -82,7 +84,7 @@ def test_ways_are_all_different_and_hold_the_longest() -> None:
         assert len({spell_options(way) for way in ways}) == len(ways)
         for way in ways:
             way.resolve()
-            assert way.layout == "varlen" or (way.max_tokens or longest) >= longest
+            assert way.shares_rows or (way.max_tokens or longest) >= longest
 
 
 def test_spelled_options_are_options_of_pack() -> None:
@@ -104,7 +106,8 @@ def test_plan_shows_a_line_for_each_way(store: Path) -> None:
         assert words[0] == plan["options"].split()[1]
         assert f"{plan['num_batches']:,}" in words
         assert f"{plan['padding_ratio']:.2%}" in [word.rstrip("*") for word in words]
-        assert words[-2:] == [f"{plan['longest']:,}", f"{plan['most_cells']:,}"]
+        split = [f"{it:,}" for name, it in plan.items() if name == "num_split_sequences"]
+        assert words[-1 - len(split) :] == [*split, f"{plan['most_cells']:,}"]
 
 
 def plan(options: str, num_batches: int = 7, padding_ratio: float = 0.0) -> dict[str, object]:
@@ -118,34 +121,40 @@ def plan(options: str, num_batches: int = 7, padding_ratio: float = 0.0) -> dict
     }
 
 
+def shared(options: str, num_batches: int = 3, padding_ratio: float = 0.0) -> dict[str, object]:
+    return {**plan(options, num_batches, padding_ratio), "num_split_sequences": 4}
+
+
 def test_plan_table_names_the_batches_and_the_best_padded_way() -> None:
     plans = [
         plan("--layout packed --batch-size 64"),
         plan("--layout padded --batch-size 64 --order none", 7, 0.9),
         plan("--layout padded --batch-size 32 --buckets auto --num-buckets 16", 8, 0.25),
         plan("--layout padded --max-tokens 131072", 1200, 0.25),
-        plan("--layout varlen --max-tokens 2048 --fill sequential", 3),
+        shared("--layout varlen --max-tokens 2048 --fill sequential"),
+        shared("--layout varlen --batch-size 8 --max-tokens 2048 --fill chunk"),
+        shared("--layout varlen --max-tokens 2048 --align-sequences 16", 3, 0.1),
+        shared("--layout streams --batch-size 64 --max-tokens 128", 2, 0.01),
     ]
     compared = {"path": "p", "num_sequences": 9, "num_tokens": 40, "longest": 5, "plans": plans}
     compared["num_sequences_without_target"] = 0
     assert show_plans(compared) == [
         "p: 9 sequences, 40 tokens, longest 5",
         "",
-        "layout  batch              buckets batches padding     size longest   largest",
-        "packed  64 rows                          7  0.00%    1.2 kB       5        60",
-        "padded  64 rows, unsorted                7 90.00%    1.2 kB       5        60",
-        "padded  32 rows                 16       8 25.00%*   1.2 kB       5        60",
-        "padded  131,072 cells                1,200 25.00%    1.2 kB       5        60",
-        "varlen  2,048, sequential                3  0.00%    1.2 kB       5        60",
+        "layout   batch              buckets batches padding     size  split   largest",
+        "packed   64 rows                          7  0.00%    1.2 kB               60",
+        "padded   64 rows, unsorted                7 90.00%    1.2 kB               60",
+        "padded   32 rows                 16       8 25.00%*   1.2 kB               60",
+        "padded   131,072 cells                1,200 25.00%    1.2 kB               60",
+        "varlen   2,048, sequential                3  0.00%    1.2 kB      4        60",
+        "varlen   8 x 2,048, chunk                 3  0.00%    1.2 kB      4        60",
+        "varlen   2,048, aligned 16                3 10.00%    1.2 kB      4        60",
+        "streams  64 x 128 steps                   2  1.00%    1.2 kB      4        60",
         "",
         "* least padding of the padded layouts:",
         "    --layout padded --batch-size 32 --buckets auto --num-buckets 16",
         "",
-        "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens);",
-        "         unsorted: --order none; sequential: --fill sequential",
-        "buckets  --buckets auto with this --num-buckets",
-        "longest  time steps, columns or tokens in a row of the longest batch",
-        "largest  cells of the largest batch",
+        *FOOTER,
         "No sequence is dropped; varlen splits those that are longer than a row.",
     ]
 
@@ -170,7 +179,8 @@ def test_plan_table_fits_and_cuts_nothing(
         {
             **{"options": spell_options(way), "padding_ratio": padding_ratio},
             **{"num_batches": numbers[0], "bytes": numbers[1]},
-            **{"longest": numbers[2], "most_cells": numbers[3]},
+            **({"num_split_sequences": numbers[2]} if way.shares_rows else {}),
+            **{"most_cells": numbers[3]},
         }
         for way in ways
     ]

@@ -57,7 +57,7 @@ def test_values_stand_beside_their_own_row_and_token(layout: tuple[object, ...])
     seen = []
     for number in range(ledger["num_batches"]):
         batch = json.loads(run("inspect", "shards", "--batch", number, "--json").stdout)
-        for row in batch["rows"]:
+        for row in batch.get("rows", batch.get("sequences")):
             assert row["columns"] == expect(row["original_index"], row["text"])
             seen.append(row["original_index"])
     assert sorted(set(seen)) == [*range(len(WORDS))]

@@ -60,7 +60,7 @@ def run_page(path: str) -> str:
 def test_sequence_that_is_packed_twice_is_shown_once_with_both_places(stores: list[str]) -> None:
     run("pack", *stores, "-o", "out", *PASSES)
     found = json.loads(run("inspect", "out", "--sequence", 3, "--json").stdout)
-    assert (found["text"], found["num_rows"], found["origin"]["store_name"]) == ("13", 1, "a")
+    assert (found["text"], found["num_pieces"], found["origin"]["store_name"]) == ("13", 1, "a")
     first, second = found["visits"]
     assert first["batch"] < second["batch"]
     shown = run("inspect", "out", "--sequence", 3).stdout

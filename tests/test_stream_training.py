@@ -146,6 +146,9 @@ def test_steps_taken_by_some_ranks_are_continued_by_others(dataset: ShardDataset
     assert [*last] == [*range(5, len(dataset))]
     assert last.epoch == 1
     assert last.peek(2).tolist() == [[0], [1]]
+    with pytest.raises(ValueError, match="shuffle=True conflicts with streams"):
+        last.load_state_dict({**second.state_dict(), "shuffle": True})
+    assert (last.epoch, last.shuffle, len(last)) == (1, False, len(dataset))
 
 
 def test_several_sets_of_as_many_streams_follow_each_other(

@@ -14,6 +14,7 @@ from seqpack_cli import open_shards, open_store
 from seqpack_cli.reporting import target_counts
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import list_column_facts
+from seqpack_cli.reporting.opened import name_entry
 from seqpack_cli.reporting.row_targets import judge_pieces
 from seqpack_cli.reporting.target_counts import count_targets_of_batches, measure_share
 from seqpack_cli.tokens.token_borders import TextPiece
@@ -81,7 +82,7 @@ def test_targets_are_those_of_plain_loops_in_store_and_shards(
         if index >= 0
     ]
     found = describe_columns(opened)[0]
-    assert found.items() >= {**expect(rows), "row": "row"}.items()
+    assert found.items() >= {**expect(rows), "row": name_entry(opened)}.items()
     per_batch = count_targets_of_batches(opened).tolist()
     assert per_batch == [
         sum(counts[index][0] for index in batch.original_indices.tolist() if index >= 0)  # type: ignore[union-attr]

@@ -194,6 +194,7 @@ def test_report_says_what_was_proven(shards: Path) -> None:
         "plan": {"compared": True, "plan_version": PLAN_VERSION, "why_not": None},
         "findings": [],
         "notes": [],
+        "model": None,
         "layout_speeds": [],
         "controls": [],
     }

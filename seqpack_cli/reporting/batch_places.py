@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
+from seqpack_cli.batching.layout_rules import LayoutRules
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.layouts import Batch
 
@@ -61,31 +61,3 @@ def spell_shape(shape: Sequence[int], rules: LayoutRules) -> str:
     if len(shape) == 1:
         return f"1 row of {count(shape[0], 'cell')}"
     return f"{count(shape[0], 'row')} x {count(shape[1], 'cell')}"
-
-
-def count_batches(number: int, layout: str) -> str:
-    """Return the number of batches of a layout.
-
-    >>> count_batches(1, "padded"), count_batches(58, "streams")
-    ('1 padded batch', '58 stream batches')
-    """
-    return count(number, f"{layout.removesuffix('s')} batch")
-
-
-def spell_batches(manifest: Mapping[str, Any]) -> str | None:
-    """Return the shape of the batches of shards if sequences share their rows, else None."""
-    rules, options, ledger = (
-        LAYOUTS[manifest["layout"]],
-        manifest["options"],
-        manifest["ledger"],
-    )
-    if not rules.shares_rows:
-        return None
-    num_rows, length = options["batch_size"], options["max_tokens"]
-    if rules.carries_state:
-        return f"{count(num_rows, 'stream')} x {count(length, 'step')}"
-    if num_rows is None:
-        return f"1 row of up to {length:,}"
-    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
-    most = "up to " if num_cells < ledger["num_batches"] * num_rows * length else ""
-    return f"{most}{count(num_rows, 'row')} of {length:,}"

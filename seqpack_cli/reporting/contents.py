@@ -12,7 +12,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
-from seqpack_cli.reporting.batch_places import spell_batches
+from seqpack_cli.reporting.batch_facts import spell_batches
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.duplicates import count_duplicates

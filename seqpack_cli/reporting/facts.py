@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.batch_facts import list_batches, spell_padding
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
@@ -184,11 +184,11 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     ledger = numbers["ledger"]
     size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
     facts: Facts = [
-        *_list_batches(numbers),
+        *list_batches(numbers),
         ("sequences", f"{ledger['num_sequences']:,}"),
         ("tokens", f"{ledger['num_tokens']:,}"),
         *list_target_facts(numbers),
-        ("padding", _padding(numbers)),
+        ("padding", spell_padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
         *_tell_tokenizer(numbers),
         *list_store_facts(numbers["stores"]),
@@ -199,22 +199,6 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
     return facts + [("not packed", words) for _, words in left_out]
-
-
-def _list_batches(numbers: dict[str, Any]) -> Facts:
-    """Return the number of batches, and how many rows, or sequences in shared rows, they hold."""
-    number, shape = numbers["ledger"]["num_batches"], numbers["batch_shape"]
-    if shape is None:
-        span = numbers["rows_of_batch"]
-        return [
-            ("batches", f"{number:,}"),
-            ("rows per batch", show_span(span["fewest"], span["most"])),
-        ]
-    span = numbers["sequences_of_batch"]
-    return [
-        ("batches", f"{number:,}, each {shape}"),
-        ("in a batch", f"{show_span(span['fewest'], span['most'])} sequences"),
-    ]
 
 
 def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
@@ -230,16 +214,6 @@ def _tell_maker(made_by: str, run: dict[str, Any]) -> tuple[str, str]:
 def _duplicates(found: dict[str, int]) -> str:
     number, num_documents = found["num_duplicate_documents"], found["num_documents_with_tokens"]
     return f"{number:,} of {num_documents:,} documents repeat an earlier one" if number else "none"
-
-
-def _padding(numbers: dict[str, Any]) -> str:
-    rules, share = LAYOUTS[numbers["layout"]], show_share(numbers["padding_ratio"])
-    if rules.fills_rectangle:
-        return f"{share} of all cells, on the {numbers['padding_side']}, id {numbers['pad_id']}"
-    if not numbers["padding_ratio"]:
-        return "none"
-    where = ", at the end of the streams" if rules.carries_state else ""
-    return f"{share} of all cells{where}, id {numbers['pad_id']}"
 
 
 _SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}

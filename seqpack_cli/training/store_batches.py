@@ -59,10 +59,10 @@ class StoreBatches:
 
     Raises:
         TypeError: dataset is a Subset or ConcatDataset: batches need the lengths of a whole store.
-        ValueError: options has shuffle or seed, or split without split_name, or layout "streams",
-            or buckets would have other keys in each epoch.
-        OptionError: options conflict, a condition does not apply to the store, or, when an epoch
-            begins, a sequence does not fit.
+        ValueError: options has shuffle or seed, or split without split_name, or buckets would have
+            other keys in each epoch.
+        OptionError: options conflict, the layout is "streams", a condition does not apply to the
+            store, or, when an epoch begins, a sequence does not fit.
         DataError: the store has a value that names no split.
     """
 

@@ -7,44 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from seqpack_cli.verification.user_models.model_report import ModelReport
+from seqpack_cli.verification.findings import ErrorSize as ErrorSize  # also public from here
+from seqpack_cli.verification.findings import Finding as Finding
+from seqpack_cli.verification.user_models.model_report import ModelReport
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 MODEL = "model"  # follows on roundtrip where a user's model is checked
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fault, and where it is."""
-
-    level: str
-    shard: str
-    what: str
-    batch: int | None = None  # of the whole set, from 0
-    row: int | None = None
-
-    def __str__(self) -> str:
-        place = self.shard
-        place += "" if self.batch is None else f": batch {self.batch}"
-        place += "" if self.row is None else f": row {self.row}"
-        return f"{self.level}: {place}: {self.what}"
-
-
-@dataclass
-class ErrorSize:
-    """The error of one quantity that came nearest to its limit."""
-
-    quantity: str
-    error: float = 0.0
-    limit: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """The error divided by its limit."""
-        return self.error / self.limit if self.limit else float(self.error > 0)
 
 
 @dataclass

@@ -10,7 +10,8 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.batch_places import count_batches, find_place, sort_by_line
+from seqpack_cli.reporting.batch_facts import count_batches
+from seqpack_cli.reporting.batch_places import find_place, sort_by_line
 from seqpack_cli.reporting.contents import (
     find_capacity,
     has_one_row,

@@ -75,7 +75,8 @@ def _list_shared_rows(batch: dict[str, Any]) -> list[str]:
         lines.append(pair("cu_seqlens_padded", equal if padded is None else list_some(padded)))
     if "resets" in batch:
         number = sum(batch["resets"])
-        lines.append(pair("resets", f"{number:,}: the other sequences go on from the batch before"))
+        others = f"{batch['num_sequences'] - number:,} sequences go on from the batch before"
+        lines.append(pair("resets", f"{number:,}; {others}"))
     return lines
 
 

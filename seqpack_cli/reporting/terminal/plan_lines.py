@@ -21,7 +21,7 @@ FOOTER = [
     "         unsorted: --order none; sequential, chunk: --fill; aligned:",
     "         --align-sequences",
     "buckets  --buckets auto with this --num-buckets",
-    "split    sequences that are cut into pieces: longer than a row, or where a chunk ends",
+    "split    sequences cut into pieces: longer than a row, or at the end of a chunk",
     "largest  cells of the largest batch",
 ]
 NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."

@@ -7,7 +7,7 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
-from seqpack_cli.reporting.batch_places import count_batches, spell_batches
+from seqpack_cli.reporting.batch_facts import count_batches, spell_batches
 from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
@@ -83,7 +83,7 @@ def _tell_room(manifest: dict[str, Any]) -> list[str]:
         return [f"  {padding}"]
     line = f"  each batch: {spell_batches(manifest)}; {padding}"
     if rules.carries_state:
-        return [line + (", at the end" if ledger["num_padding_cells"] else "")]
+        return [line + (", in the last batch" if ledger["num_padding_cells"] else "")]
     num_rows, capacity = ledger["num_batches"], manifest["options"]["max_tokens"]
     if manifest["options"]["batch_size"] is not None:
         num_rows = num_cells // capacity

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from seqpack_cli.errors import MAX_SEED, ModelError
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.causality import check_causal, check_loss
 from seqpack_cli.verification.user_models.model_report import (

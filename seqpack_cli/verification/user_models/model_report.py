@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from seqpack_cli.verification.report import ErrorSize, Finding
+from seqpack_cli.verification.findings import ErrorSize, Finding
 
 LEVEL = "model"
 # The checks, in the order of the report, and what must hold.

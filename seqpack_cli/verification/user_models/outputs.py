@@ -74,10 +74,10 @@ def is_loss(value: Any) -> bool:
 
 def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
     """Return what outputs can be by their shape: TOKEN, ROWS, SEQUENCE, several or none."""
-    shape, ids = tuple(outputs.shape), tuple(found.ids.shape)
+    shape = tuple(outputs.shape)
     lengths = [len(cells) for cells in found.cells]
     kinds = []
-    if shape[: len(ids)] == ids or shape[: len(ids) + 1] == (1, *ids):
+    if _count_outer(outputs, found.ids) is not None:
         kinds.append(TOKEN)
     if shape[:2] == (len(lengths), max(lengths)) and found.begins_rows:
         kinds.append(ROWS)
@@ -124,15 +124,19 @@ def read_outputs(returned: Any, found: LocatedBatch, kind: str) -> list[torch.Te
     if isinstance(packed, PackedSequence):  # by its own order, as its users will read it
         return [packed.data[cells] for cells in find_packed_cells(packed)]
     ids = found.ids
-    rest = outputs.shape[outputs.ndim - _count_inner(outputs, ids) :]
-    flat = outputs.reshape(ids.numel(), *rest)
+    flat = outputs.reshape(ids.numel(), *outputs.shape[_count_outer(outputs, ids) :])
     return [flat[cells] for cells in found.cells]
 
 
-def _count_inner(outputs: torch.Tensor, ids: torch.Tensor) -> int:
-    """Return how many dimensions of outputs come after those of the ids."""
-    has_rows = tuple(outputs.shape[: ids.ndim]) == tuple(ids.shape)
-    return outputs.ndim - ids.ndim - (0 if has_rows else 1)
+def _count_outer(outputs: torch.Tensor, ids: torch.Tensor) -> int | None:
+    """Return how many dimensions of outputs are those of the ids; None if they are not there.
+
+    That is the shape of the ids, also with 1 before it, or the number of their cells.
+    """
+    for shape in (tuple(ids.shape), (1, *ids.shape), (ids.numel(),)):
+        if tuple(outputs.shape[: len(shape)]) == shape:
+            return len(shape)
+    return None
 
 
 def _wrong_shape(outputs: torch.Tensor | None, found: LocatedBatch) -> OptionError:

@@ -35,8 +35,10 @@ from seqpack_cli.verification.user_models.outputs import (
 )
 
 NUM_PERTURBED = 6  # runs with slightly changed weights
-UNITS = 16  # in the last place, by which weights are changed
-TIMES_NOISE = 10
+# Units in the last place by which weights are changed, and the limit as a multiple of what that
+# moves. 16 units of bfloat16 would be an eighth of each weight.
+UNITS, TIMES_NOISE = 16, 10
+UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
 # Frames of a traceback that are not the user's.
 HIDDEN = (
     str(Path(__file__).parents[2]),
@@ -96,14 +98,16 @@ class Runner:
                 return self.call(self.model, found.batch)
 
     def measure_noise(self, found: LocatedBatch, place: str) -> float:
-        """Return how far outputs move if weights change in their last places."""
+        """Return a multiple of how far outputs move if weights change in their last places."""
+        is_narrow = self.dtype.itemsize == 2
+        units = UNITS_16_BIT if is_narrow else UNITS
         before, moved = self.run(found, place), 0.0
         for seed in range(NUM_PERTURBED):
-            with perturbed(self.model, seed):
+            with perturbed(self.model, seed, units):
                 after = self.run(found, place)
             pairs = zip(before.sequences, after.sequences, strict=True)
             moved = max([moved, *(largest_error(old, new) for old, new in pairs)])
-        return moved
+        return moved * (TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE)
 
 
 def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runner | None, str]:
@@ -148,14 +152,14 @@ def find_scale(outputs: list[torch.Tensor]) -> float:
 
 
 @contextmanager
-def perturbed(model: Any, seed: int) -> Iterator[None]:
+def perturbed(model: Any, seed: int, units: int) -> Iterator[None]:
     """Change all weights at random by a few units in the last place, and restore them."""
     weights = [each for each in model.parameters() if each.is_floating_point()]
     before = [weight.detach().clone() for weight in weights]
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in weights:
-            size = UNITS * torch.finfo(weight.dtype).eps
+            size = units * torch.finfo(weight.dtype).eps
             noise = torch.randint(0, 2, weight.shape, generator=generator) * 2 - 1
             weight.mul_(1 + size * noise.to(weight.device, torch.float64).to(weight.dtype))
     try:

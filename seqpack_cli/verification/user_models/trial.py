@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.model_report import LEVEL, ModelReport
 from seqpack_cli.verification.user_models.runner import (
-    TIMES_NOISE,
     Outputs,
     Runner,
     errors_between,
@@ -113,7 +112,7 @@ class Trial:
             if self.noise is None:
                 noise = self.runner.measure_noise(self.case.found, self.case.place)
                 self.noise = noise / self.scale
-            limit = max(limit, TIMES_NOISE * self.noise)
+            limit = max(limit, self.noise)
         return limit
 
     def wants(self, check: str) -> bool:

@@ -1,0 +1,314 @@
+"""verify_model and `verify --model`: what is checked, what findings say, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command import check_refused, run
+from model_zoo import CPU, VOCAB_SIZE, ZooModel
+from random_models import random_correct_model
+from shard_reference import make_shards
+from torch import nn
+from torch.utils.data import DataLoader
+from wrong_models import WRONG_MODELS
+
+from seqpack_cli import (
+    ModelError,
+    ModelOptions,
+    OptionError,
+    ShardDataset,
+    StoreDataset,
+    TokenSequence,
+    collate_padded,
+    collate_varlen,
+    verify_model,
+)
+from seqpack_cli.verification.user_models.model_report import ModelReport
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LENGTHS = (1, 8, 3, 20, 2, 5)
+
+
+def draw_samples(lengths: tuple[int, ...] = LENGTHS) -> list[TokenSequence]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        TokenSequence(torch.randint(1, VOCAB_SIZE, (length,), generator=generator), index)
+        for index, length in enumerate(lengths)
+    ]
+
+
+def check(entry: ZooModel) -> ModelReport:
+    def collate(samples: list[TokenSequence]) -> Any:
+        return entry.collate({each.original_index: each.ids for each in samples}, shorter_by=2)
+
+    return verify_model(
+        draw_samples(),
+        entry.make(VOCAB_SIZE, CPU, entry.dtype or torch.float32),
+        collate_fn=collate,
+        call=entry.call,
+        options=ModelOptions(causal=entry.causal),
+    )
+
+
+@pytest.mark.parametrize("entry", WRONG_MODELS, ids=lambda entry: entry.name)
+def test_wrong_model_is_caught(entry: ZooModel) -> None:
+    assert not check(entry).passed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_correct_model_passes(seed: int) -> None:
+    report = check(random_correct_model(seed, trains=True))
+    assert report.findings == []
+
+
+class Leaky(nn.Module):
+    """Outputs of each token are the embeddings of the `reach` tokens before it and its own."""
+
+    def __init__(self, reach: int, *, ahead: int = 0) -> None:
+        super().__init__()
+        self.reach, self.ahead = reach, ahead
+        self.embedding = nn.Embedding(VOCAB_SIZE, 4)
+
+    def forward(self, ids: torch.Tensor, *_: Any) -> torch.Tensor:
+        embedded: torch.Tensor = self.embedding(ids)
+        total = embedded.clone()
+        for step in range(1, self.reach + 1):
+            total[step:] += embedded[:-step]
+        if self.ahead:
+            total[: -self.ahead] += embedded[self.ahead :]
+        return total
+
+
+def call_flat(model: nn.Module, batch: Any) -> Any:
+    return model(batch.ids)
+
+
+def test_finding_names_the_sequence_that_leaked_and_the_distance() -> None:
+    report = verify_model(draw_samples(), Leaky(2), collate_fn=collate_varlen, call=call_flat)
+    leak = next(str(each) for each in report.findings if "is changed" in str(each))
+    assert "its tokens 0 to 1, 1 token behind the end of sequence" in leak
+
+
+def test_causal_finding_names_how_many_tokens_later() -> None:
+    options = ModelOptions(causal=True)
+    model = Leaky(0, ahead=2)
+    samples = draw_samples((20,))
+    report = verify_model(
+        samples, model, collate_fn=collate_varlen, call=call_flat, options=options
+    )
+    (finding,) = report.findings
+    assert ", 2 tokens later" in finding.what
+
+
+def test_everything_is_restored() -> None:
+    model = nn.Sequential(nn.Embedding(VOCAB_SIZE, 8), nn.Dropout(0.5), nn.LayerNorm(8))
+    model.append(nn.BatchNorm1d(8))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.random.get_rng_state()
+    report = verify_model(draw_samples(), model, collate_fn=collate_varlen, call=call_flat)
+    assert report.dropout == ["1 (Dropout, p=0.5)"]
+    assert report.mode == "train"
+    assert "3 (BatchNorm1d) is in train mode" in report.notes[0]
+    assert model.training
+    assert isinstance(model[1], nn.Dropout)
+    assert model[1].p == 0.5
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_model_that_ignores_its_input_is_found() -> None:
+    class Constant(Leaky):
+        def forward(self, ids: torch.Tensor, *_: Any) -> torch.Tensor:
+            return self.embedding(torch.zeros_like(ids))
+
+    report = verify_model(draw_samples(), Constant(0), collate_fn=collate_varlen, call=call_flat)
+    assert [each.what for each in report.findings] == ["outputs do not change when ids are changed"]
+
+
+def locate_rows(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    ids = batch["ids"]
+    rows = [row.nonzero().flatten() + number * ids.shape[1] for number, row in enumerate(ids)]
+    return ids, rows
+
+
+def collate_dict(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {"ids": nn.utils.rnn.pad_sequence(samples, batch_first=True)}
+
+
+def call_dict(model: nn.Module, batch: dict[str, torch.Tensor]) -> Any:
+    return model(batch["ids"])
+
+
+BATCHES: dict[str, Callable[[list[torch.Tensor]], tuple[Any, Any]]] = {
+    "samples": lambda ids: (ids, collate_dict),
+    "loader": lambda ids: (DataLoader(ids, 3, collate_fn=collate_dict), None),  # type: ignore[arg-type]
+    "batches": lambda ids: (iter([collate_dict(ids[:3]), collate_dict(ids[3:])]), collate_dict),
+    "no collate_fn": lambda ids: (iter([collate_dict(ids)]), None),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_of_others_are_checked(kind: str) -> None:
+    batches, collate = BATCHES[kind]([each.ids for each in draw_samples()])
+    verify = partial(verify_model, collate_fn=collate, call=call_dict, locate=locate_rows)
+    report = verify(batches, nn.Embedding(VOCAB_SIZE, 4))
+    assert report.findings == []
+    alone = report.checks["alone"]
+    assert alone.num_sequences == (0 if kind == "no collate_fn" else len(LENGTHS))
+    if kind == "no collate_fn":
+        assert list(alone.why_not) == ["no collate_fn that can lay out its sequences again"]
+
+
+def test_data_sets_of_ours_are_checked(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, layout="padded")
+    shards = ShardDataset(path)
+    model = nn.Embedding(shards.vocab_size, 4)
+    call = call_flat
+    assert verify_model(shards, model, call=call).checks["alone"].num_sequences == 7
+    assert verify_model(shards[:1], model, call=call).num_batches == 1
+    store = StoreDataset(tmp_path / "store")
+    collate = partial(collate_padded, pad_id=0)
+    assert verify_model(store, model, collate_fn=collate, call=call).num_sequences == 7
+
+
+def test_errors_name_the_batch_or_the_shapes() -> None:
+    class Broken(Leaky):
+        def forward(self, *_: Any) -> torch.Tensor:
+            raise KeyError("no such thing")
+
+    verify = partial(verify_model, draw_samples(), collate_fn=collate_varlen, call=call_flat)
+    with pytest.raises(ModelError, match="list: batch 0: the model raised KeyError") as raised:
+        verify(Broken(0))
+    assert "in forward" in str(raised.value)
+    assert "seqpack_cli" not in raised.value.traceback
+    with pytest.raises(OptionError, match=r"shape \[3, 4\], expected \[39, \.\.\.\]"):
+        verify(Leaky(0), call=lambda *_: torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="batches are int: pass locate"):
+        verify_model([1, 2], Leaky(0))
+
+
+MODULE = """
+import torch
+from torch import nn
+from seqpack_cli import PaddedTensors
+
+class Tagger(nn.Module):
+    def __init__(self, vocab_size, bidirectional=False):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 8)
+        self.lstm = nn.LSTM(8, 8, batch_first=True, bidirectional=bidirectional)
+
+    def forward(self, ids, mask):
+        return self.lstm(self.embedding(ids))
+
+def make(vocab_size, device, dtype):
+    return Tagger(vocab_size).to(device, dtype)
+
+def make_wrong(vocab_size, device, dtype):
+    return Tagger(vocab_size, bidirectional=True).to(device, dtype)
+
+def make_nothing(vocab_size, device, dtype):
+    pass
+
+def call(model, batch):
+    assert isinstance(batch, PaddedTensors) and batch.labels is not None
+    return model(batch.ids, batch.mask)
+"""
+
+
+@pytest.fixture
+def padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "verified_models.py").write_text(MODULE)
+    return make_shards(tmp_path, layout="padded")
+
+
+def test_command_checks_a_model_of_the_current_folder(padded: Path) -> None:
+    arguments = ("--model", "verified_models:make", "--call", "verified_models:call", "--causal")
+    result = run("verify", padded, *arguments)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[1] == "on cpu, verified_models:make, float32, seed 0"
+    assert [line.split()[0] for line in lines[4:7]] == ["structure", "roundtrip", "model"]
+    assert "  model: outputs per token, train mode, judged in float64, float32" in lines
+    report = json.loads(run("verify", padded, *arguments, "--json").stdout)
+    assert report["model"]["checks"]["alone"]["num_sequences"] == 7
+
+
+def test_command_reports_the_faults_of_a_model(padded: Path) -> None:
+    result = run("verify", padded, "--model", "verified_models:make_wrong")
+    assert result.exit_code == 1
+    assert "change when the ids in padding cells are changed" in result.stdout
+    assert "differ from those of the sequence alone" in result.stdout
+
+
+REFUSED = [
+    (("--model", "make"), "--model make: expected MODULE:FUNCTION", "pass --model models:make"),
+    (
+        ("--model", "verified_models:mak"),
+        "--model verified_models:mak: 'mak' does not exist in verified_models, found: make, "
+        "make_wrong, make_nothing, call",
+        "pass --model verified_models:make",
+    ),
+    (
+        ("--model", "verified_models:make_nothing"),
+        "--model verified_models:make_nothing returned NoneType, expected an nn.Module",
+        "let make_nothing(vocab_size, device, dtype) return the model",
+    ),
+    (("--causal",), "--causal needs --model", "pass --model MODULE:FUNCTION as well"),
+    (("--level", "model"), "--level model needs --model", "pass --model MODULE:FUNCTION"),
+    (
+        ("--model", "verified_models:make", "--level", "forward"),
+        "--level forward conflicts with --model, which runs structure, roundtrip and model",
+        "leave out --level",
+    ),
+    (
+        ("--model", "verified_models:make", "--layers", "2"),
+        "--layers conflicts with --model: it is for the model that verify makes",
+        "leave out --layers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), REFUSED, ids=lambda each: str(each)[:40])
+def test_command_refuses(padded: Path, arguments: tuple[str, ...], message: str, hint: str) -> None:
+    check_refused(run("verify", padded, *arguments), 2, message, f"hint: {hint}")
+
+
+def test_command_names_a_module_that_does_not_exist(padded: Path) -> None:
+    result = run("verify", padded, "--model", "no_such_package.models:make")
+    assert result.exit_code == 2
+    assert "no module 'no_such_package' in " in result.stderr
+    assert "hint: run seqpack in the folder that holds no_such_package" in result.stderr
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["make", "make_wrong"])
+def test_command_checks_a_model_on_cuda(padded: Path, name: str) -> None:
+    result = run("verify", padded, "--model", f"verified_models:{name}", "--device", "cuda")
+    assert result.exit_code == (1 if name == "make_wrong" else 0), result.output
+    assert "train mode, judged in float64, float32" in result.stdout
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(6))
+def test_random_correct_model_passes_on_cuda(seed: int) -> None:
+    entry = random_correct_model(seed)
+    model = entry.make(VOCAB_SIZE, torch.device("cuda"), torch.float32)
+    report = verify_model(
+        draw_samples(),
+        model,
+        collate_fn=entry.collate_samples,
+        call=entry.call,
+        options=ModelOptions(causal=entry.causal),
+    )
+    assert report.findings == []
