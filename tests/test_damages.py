@@ -217,9 +217,7 @@ def test_only_pieces_of_one_sequence_have_no_index_that_stands_twice() -> None:
     batch = lay_out("varlen", pieces, np.array([0, 0]), piece_starts=starts)
     shard = make_shard_in_memory(Kind("varlen"), join_batches("varlen", [batch]))
     assert damages.repeat_index(shard) is None
-    changed = damages.swap_rows(shard)
-    assert changed is not None
-    assert changed["piece_starts"].tolist() == [2, 0]
+    assert damages.swap_rows(shard) is None  # links between pieces would show it
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,14 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
         changed["batch_sizes"] = tensors["batch_sizes"].copy()
         first_step = int(tensors["step_offsets"][number])
         changed["batch_sizes"][first_step : first_step + int(batch.lengths[inside])] -= 1
-    keeps_cells = shard.arrays.rules.shares_rows and shard.arrays.layout.has_padding
-    cells = batch.find_cells(inside)
+    geometry, cells = shard.arrays.layout.geometry, batch.find_cells(inside)
+    keeps_cells = geometry.num_rows is not None  # rows of one length, which others may share
     if len(batch.shape) == 2 and not keeps_cells:  # a rectangle: with its padding
         cells = np.arange(batch.data.size).reshape(batch.shape)[inside]
+    if geometry.multiple > 1 and not keeps_cells:
+        cells = np.arange(
+            cells[0], cells[0] - (-len(cells) // geometry.multiple) * geometry.multiple
+        )
     cells = cells + tensors["data_offsets"][number]
     changed["data"] = tensors["data"].copy()
     changed["data"][cells] = shard.pad_id

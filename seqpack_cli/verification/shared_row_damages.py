@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def flip_reset(shard: Shard) -> Arrays | None:
-    """Say that a piece begins where it goes on, or, if none goes on, the reverse."""
+    """Mark a piece that goes on as one that begins, or, if none goes on, the reverse."""
     resets = shard.tensors["resets"].copy()
     inside = int(shard.tensors["sequence_offsets"][1])  # after the first batch of the shard
     if inside == len(resets):
@@ -38,7 +38,7 @@ def change_next_id(shard: Shard) -> Arrays | None:
 
 
 def move_row_index(shard: Shard) -> Arrays | None:
-    """Say that the last sequence of a row lies in the next one."""
+    """Move the last sequence of a row to the next one, in row_indices alone."""
     rows = shard.tensors["row_indices"].copy()
     is_last = np.append((rows[1:] != rows[:-1]) | (np.diff(shard.arrays.batch_of_rows) > 0), True)
     rows[np.flatnonzero(is_last)[0]] += 1
