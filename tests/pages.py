@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 # Measured anew each time: speeds of verify, and errors, which differ between processors.
-MEASURED = re.compile(r"(?<=%) +\d+\.?\d*( [kMG])?(?=  \d|\n|$)|\d\.\de-\d\d")
+MEASURED = re.compile(r"(?<=%) +\d+\.?\d*( [kMG])?(?=  \d|\n|$)|\d\.\de[-+]\d\d")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -63,8 +63,7 @@ def test_inspect_shows_the_numbers_of_shards() -> None:
     numbers = json.loads(run("inspect", "padded", "--json").stdout)
     assert numbers["ledger"]["num_padding_cells"] == 4 * 150 - 203
     assert numbers["padding_ratio"] == round(397 / 600, 6)
-    assert numbers["batch_shape"] == "1 row of up to 4"
-    assert numbers["sequences_of_batch"] == {"fewest": 4, "most": 4}
+    assert numbers["rows_of_batch"] == {"fewest": 4, "most": 4}
     assert sum(entry["num_sequences"] for entry in numbers["lengths"]["histogram"]) == 4
 
 

@@ -113,7 +113,8 @@ def test_batches_count_the_targets_of_each_row(layout: str) -> None:
     }
     assert found == {0: 3, 1: 11, 2: 11, 3: 1}
     lines = run("inspect", "sh", "--batch", 0).stdout.splitlines()
-    start = lines.index("  row  sequence   length  targets   share  overlap  text")
+    first = "cell" if layout == "varlen" else "row"
+    start = lines.index(f"  {first}  sequence   length  targets   share  overlap  text")
     shown = {line.split()[1]: line.split()[3:5] for line in lines[start + 1 :]}
     assert shown["0"] == ["3", "30.00%"]
     assert shown["1"] == ["11", "68.75%"]

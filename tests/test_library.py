@@ -43,7 +43,9 @@ def iter_hints(exported: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(function, functools.cached_property):
             function = function.func
         if callable(function) and not isinstance(function, type):
-            hints = typing.get_type_hints(function)
+            # a method may name its own class, which the module of its code cannot import
+            own = {exported.__name__: exported} if isinstance(exported, type) else {}
+            hints = typing.get_type_hints(function, localns=own)
             yield from ((f"{name}.{argument}", hint) for argument, hint in hints.items())
 
 

@@ -19,6 +19,8 @@ from torch.nn.functional import cross_entropy
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.streams import StreamsBatch
+from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.training.batch_tensors import PackedTensors
 from seqpack_cli.training.labels import IGNORED, make_next_labels
@@ -34,6 +36,13 @@ def slow_labels(row: Sequence[int]) -> np.ndarray:
 
 def slow_next_labels(layout: str, batch: Batch, rows: Sequence[Sequence[int]]) -> list[Any]:
     """Lay the labels of each sequence out as the ids of the batch are."""
+    if isinstance(batch, (VarlenBatch, StreamsBatch)):
+        cells = np.full(batch.data.size, -100)
+        for number, row in enumerate(rows):
+            cells[batch.find_cells(number)] = slow_labels(row)
+            if isinstance(batch, StreamsBatch) and batch.next_ids[number] != -1:
+                cells[batch.find_cells(number)[-1]] = batch.next_ids[number]
+        return cells.reshape(batch.shape).tolist()  # type: ignore[no-any-return]
     num_filler_rows, width, padding_side = 0, None, "right"
     if isinstance(batch, PaddedBatch):
         num_filler_rows, width = batch.num_filler_rows, batch.ids.shape[1]
@@ -72,7 +81,7 @@ def test_labels_are_those_of_each_sequence_alone(
         assert batch.original_indices is not None
         real = [int(number) for number in batch.original_indices if number >= 0]
         rows = [store[number].tolist() for number in real]
-        if kind.layout == "varlen":
+        if batch.piece_starts is not None:
             places = zip(batch.piece_starts.tolist(), batch.lengths.tolist(), strict=True)
             rows = [
                 row[start : start + length]

@@ -183,9 +183,8 @@ def command(
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
     Rows of at most 2,048 tokens that several sequences share, for a transformer:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
-    The same in batches of one shape, 8 rows of 2,048, for torch.compile:
-        seqpack pack tokens --layout varlen --batch-size 8 --max-tokens 2048 --last-batch pad \\
-            -o shards
+    Batches of 8 such rows, each filled up to 2,048 with padding, for torch.compile:
+        seqpack pack tokens --layout varlen --batch-size 8 --max-tokens 2048 -o shards
     64 parallel streams, 128 steps a batch, for an LSTM that carries its state:
         seqpack pack tokens --layout streams --batch-size 64 --max-tokens 128 -o shards
     A training set and a validation set, below the folder shards:

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
-
     from seqpack_cli.training.batch_tensors import VarlenTensors
 
 MaskMod = Callable[[Any, Any, Any, Any], torch.Tensor]
@@ -37,8 +36,6 @@ def make_mask_mod(batch: VarlenTensors, *, causal: bool = True) -> MaskMod:
 
 def make_block_mask(batch: VarlenTensors, *, causal: bool = True) -> BlockMask:
     """Return the mask for `flex_attention` over tensors [1 or N, heads, L, H]."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
     num_rows, width = _group_cells(batch).shape
     mask_mod = make_mask_mod(batch, causal=causal)
     return create_block_mask(mask_mod, num_rows, None, width, width, device=batch.ids.device)
