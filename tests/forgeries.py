@@ -24,6 +24,7 @@ from shard_reference import (
     safetensors_bytes,
 )
 
+from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.store_counts import add_up_stores
@@ -129,7 +130,8 @@ def _join(forgery: Forgery, batches: list[Batch]) -> dict[str, np.ndarray]:
         )
         for batch in batches
     ]
-    return join_batches(layout, laid_out, filler=forgery.options["last_batch"] == "pad")
+    filler = Geometry(has_filler_rows=forgery.options["last_batch"] == "pad")
+    return join_batches(layout, laid_out, filler)
 
 
 def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, Any]:

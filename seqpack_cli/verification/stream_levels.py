@@ -49,7 +49,8 @@ def compare_streams(
                         batch += inside
                     name = run.shards.open_shard(run.shards.find(batch)[0]).path.name
                     run.judge(level, comparison, name, batch, row)
-    what = f"carried the state through {len(runs)} runs of batches, of up to {num_steps} steps"
+    number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    what = f"carried the state through {number} of batches, of {num_steps} steps at most"
     what += ", forwards only" if run.options.bidirectional else ""
     run.report.notes.append(f"{level.level}: {what}")
 

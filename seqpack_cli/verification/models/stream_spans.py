@@ -85,7 +85,8 @@ def take_span(
     pieces = replace(pieces, streams=np.searchsorted(streams, pieces.streams))
     data = np.concatenate([batch.data.reshape(batch.shape) for batch in batches])
     resets = np.concatenate([batch.is_reset for batch in batches])
-    data, resets = (array[first_step:last_step, streams] for array in (data, resets))
+    part = (slice(first_step, last_step), streams)
+    data, resets = (np.ascontiguousarray(array[part]) for array in (data, resets))
     cuts = [step - first_step for step in range(0, last_step, num_steps) if step > first_step]
     return _lay_out(pieces, data, resets, cuts, device)
 
