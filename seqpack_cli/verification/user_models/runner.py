@@ -43,6 +43,7 @@ UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
 HIDDEN = (
     str(Path(__file__).parents[2]),
     str(Path("torch", "nn", "modules", "module.py")),
+    str(Path("importlib", "__init__.py")),
     "<frozen importlib",
 )
 OUTLIER = 1000  # outputs above this multiple of the median of all different ones
