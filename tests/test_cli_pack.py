@@ -393,6 +393,7 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
         "max_passes": None,
         "drop_column": [],
         "store_column": None,
+        "align_sequences": 1,
         "pad_to_multiple": 1,
         "shard_bytes": 64 << 20,
     }
@@ -488,9 +489,9 @@ def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--layout jagged", "'jagged' is not one of 'packed', 'padded', 'varlen'"),
+        ("--layout jagged", "'jagged' is not one of 'packed', 'padded', 'varlen', 'streams'"),
         ("--order random", "'random' is not one of 'length', 'none'"),
-        ("--fill first-fit", "'first-fit' is not one of 'best-fit', 'sequential'"),
+        ("--fill first-fit", "'first-fit' is not one of 'best-fit', 'sequential', 'chunk'"),
         ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
         ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
         ("--padding-side top", "'top' is not one of 'right', 'left'"),

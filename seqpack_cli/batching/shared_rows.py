@@ -90,10 +90,11 @@ def _deal_streams(rows: Rows, row_offsets: np.ndarray, num_streams: int) -> tupl
         first of each row.
     """
     num_all = len(row_offsets) - 1
-    least, num_longer = divmod(num_all, num_streams)
-    num_rows = least + (np.arange(num_streams) >= num_streams - num_longer)
-    stream_of = np.repeat(np.arange(num_streams), num_rows)
-    step_of = expand_ranges(np.zeros(num_streams, np.int64), num_rows)
+    used = np.arange(max(num_streams - num_all, 0), num_streams)  # the others have no row
+    least, num_longer = divmod(num_all, max(len(used), 1))
+    num_rows = least + (used >= num_streams - num_longer)
+    stream_of = np.repeat(used, num_rows)
+    step_of = expand_ranges(np.zeros(len(used), np.int64), num_rows)
     order = np.argsort(step_of * num_streams + stream_of, kind="stable")
     sizes = np.diff(row_offsets)
     continues = _find_links(rows, row_offsets, to_offsets(num_rows))

@@ -71,7 +71,8 @@ def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError
     if not options.shares_rows:
         splitting = f"tokenize --max-length {error.limit}"
     cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
-    needed = int(round_up(np.array(error.length), options.pad_to_multiple))
+    multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
+    needed = int(round_up(np.array(error.length), multiple))
     return OptionError(
         f"{store.shown_path}: sequence {error.index} ({place}) has "
         f"{error.length:,} tokens, {error.option} allows {error.limit:,}",

@@ -93,8 +93,10 @@ class Trial:
             if limit > max(CHAOTIC, self.base_limit(check)):
                 self.skip(check, f"rounding errors of {self.dtype} grow too large to judge")
             return None
-        tokens = (errors[number] > limit * self.scale).nonzero().flatten().tolist()
-        return Fault(number, tokens, error, limit)
+        # outputs that lost their order may have the length of another sequence
+        known = errors[number][: len(self.case.found.cells[number])]
+        tokens = (known > limit * self.scale).nonzero().flatten().tolist()
+        return Fault(number, tokens or [0], error, limit)
 
     def judge_loss(self, check: str, after: Outputs) -> str | None:
         """Compare the losses of two runs; return the error and its limit if it is a fault."""
