@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.row_places import place_in_rows
@@ -20,12 +21,11 @@ from seqpack_cli.training.batch_tensors import (
     StreamTensors,
     VarlenTensors,
 )
-from seqpack_cli.training.collate import collate_packed, collate_padded
+from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
 from seqpack_cli.training.labels import NEXT, SAME
 from seqpack_cli.training.token_sequences import TokenSequence
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.outputs import find_packed_cells
-from seqpack_cli.verification.user_models.shared_rows import lay_out_streams, lay_out_varlen
 
 Call = Callable[[Any, Any], Any]
 Cells = Sequence[torch.Tensor]
@@ -107,12 +107,41 @@ def _lay_out_padded(
     return collate_padded(sequences, labels=labels, pad_id=pad_id, padding_side=side)
 
 
+def _lay_out_varlen(
+    sequences: Sequence[TokenSequence], labels: str | None, geometry: Geometry
+) -> VarlenTensors:
+    return collate_varlen(
+        sequences,
+        row_length=None if geometry.num_rows is None else geometry.row_length,
+        align_sequences=geometry.multiple,
+        pad_id=geometry.pad_id,
+        labels=labels,
+    )
+
+
+def _lay_out_streams(
+    sequences: Sequence[TokenSequence], _: str | None, geometry: Geometry
+) -> StreamTensors:
+    """Lay each sequence out in a stream of its own, beginning with a new state; without labels."""
+    ids = pad_sequence([each.ids for each in sequences], padding_value=geometry.pad_id)  # (T, B)
+    resets = torch.zeros(ids.shape, dtype=torch.bool)
+    resets[0] = True
+    return StreamTensors(
+        ids,
+        resets,
+        torch.tensor([len(each.ids) for each in sequences]),
+        torch.tensor([each.original_index for each in sequences]),
+        torch.tensor([each.piece_start for each in sequences]),
+        torch.arange(len(sequences)),
+    )
+
+
 KINDS: dict[type[Any], BatchKind] = {
     PackedTensors: BatchKind(call_packed, locate_packed, _lay_out_packed),
     PaddedTensors: BatchKind(call_padded, locate_padded, _lay_out_padded),
     # models of transformers shift labels themselves
-    VarlenTensors: BatchKind(call_varlen, locate_varlen, lay_out_varlen, SAME),
-    StreamTensors: BatchKind(call_streams, locate_streams, lay_out_streams),
+    VarlenTensors: BatchKind(call_varlen, locate_varlen, _lay_out_varlen, SAME),
+    StreamTensors: BatchKind(call_streams, locate_streams, _lay_out_streams),
 }
 
 
@@ -155,7 +184,11 @@ def take_samples(found: LocatedBatch) -> list[TokenSequence]:
 
 def _take(values: Any, found: LocatedBatch, number: int) -> Any:
     """Return the value of a sequence, or of each of its tokens."""
-    if isinstance(values, torch.Tensor) and values.shape == found.ids.shape:
+    if (
+        isinstance(values, torch.Tensor)
+        and values.shape == found.ids.shape  # also of a value per sequence, if all have one token
+        and not values.is_floating_point()
+    ):
         return values.flatten()[found.cells[number]].cpu()
     value = values[number]
     return value.item() if isinstance(value, torch.Tensor) else value

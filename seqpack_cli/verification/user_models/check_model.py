@@ -19,7 +19,7 @@ from seqpack_cli.verification.user_models.model_report import (
     CheckReport,
     ModelReport,
 )
-from seqpack_cli.verification.user_models.randomness import without_dropout
+from seqpack_cli.verification.user_models.model_state import without_dropout
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
 from seqpack_cli.verification.user_models.runner import (
     Runner,
