@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.row_places import place_in_rows
+from seqpack_cli.shards.streams import NO_ID, StreamsBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
@@ -22,8 +24,9 @@ from seqpack_cli.training.batch_tensors import (
     VarlenTensors,
 )
 from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
-from seqpack_cli.training.labels import NEXT, SAME
-from seqpack_cli.training.token_sequences import TokenSequence
+from seqpack_cli.training.labels import IGNORED, NEXT, SAME
+from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+from seqpack_cli.training.varlen_rows import FILLS
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.outputs import find_packed_cells
 
@@ -90,26 +93,33 @@ class BatchKind:
 
     call: Callable[[Any, Any], Any]
     locate: Callable[[Any], tuple[torch.Tensor, Cells]]
-    lay_out: Callable[[Sequence[TokenSequence], str | None, Geometry], BatchTensors]
+    lay_out: Callable[[Sequence[TokenSequence], str | None, Mapping[str, Any]], BatchTensors]
     labels: str = NEXT  # that `verify --model` puts into a batch
 
 
 def _lay_out_packed(
-    sequences: Sequence[TokenSequence], labels: str | None, _: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, _: Mapping[str, Any]
 ) -> PackedTensors:
     return collate_packed(sequences, labels=labels)
 
 
 def _lay_out_padded(
-    sequences: Sequence[TokenSequence], labels: str | None, geometry: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
 ) -> PaddedTensors:
-    pad_id, side = geometry.pad_id, geometry.padding_side
-    return collate_padded(sequences, labels=labels, pad_id=pad_id, padding_side=side)
+    return collate_padded(
+        sequences,
+        pad_id=manifest["pad_id"],
+        padding_side=manifest["padding_side"],
+        pad_to_multiple=manifest["options"]["pad_to_multiple"],
+        bucket_keys=manifest["bucket_keys"],
+        labels=labels,
+    )
 
 
 def _lay_out_varlen(
-    sequences: Sequence[TokenSequence], labels: str | None, geometry: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
 ) -> VarlenTensors:
+    geometry = Geometry.of_manifest(manifest)
     return collate_varlen(
         sequences,
         row_length=None if geometry.num_rows is None else geometry.row_length,
@@ -120,20 +130,33 @@ def _lay_out_varlen(
 
 
 def _lay_out_streams(
-    sequences: Sequence[TokenSequence], _: str | None, geometry: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
 ) -> StreamTensors:
-    """Lay each sequence out in a stream of its own, beginning with a new state; without labels."""
-    ids = pad_sequence([each.ids for each in sequences], padding_value=geometry.pad_id)  # (T, B)
-    resets = torch.zeros(ids.shape, dtype=torch.bool)
-    resets[0] = True
-    return StreamTensors(
-        ids,
-        resets,
-        torch.tensor([len(each.ids) for each in sequences]),
-        torch.tensor([each.original_index for each in sequences]),
-        torch.tensor([each.piece_start for each in sequences]),
-        torch.arange(len(sequences)),
+    """Lay each sequence out in a stream of its own, which begins with a new state."""
+    joined = TokenSequences.join(sequences)
+    lengths, num_streams = joined.lengths, len(joined)
+
+    def lay_out(values: np.ndarray, fill: int) -> np.ndarray:
+        rows = torch.split_with_sizes(torch.from_numpy(values), lengths.tolist())
+        padded: np.ndarray = pad_sequence(list(rows), padding_value=fill).numpy()  # (T, B)
+        return padded
+
+    beside = {
+        name: lay_out(values, FILLS.get(name, IGNORED))
+        for name, values in joined.token_columns.items()
+    }
+    batch = StreamsBatch(
+        lay_out(joined.ids, manifest["pad_id"]).reshape(-1),
+        lengths,
+        joined.original_indices,
+        joined.piece_starts,
+        row_indices=np.arange(num_streams),
+        resets=np.ones(num_streams, np.int64),
+        next_ids=np.full(num_streams, NO_ID),
+        num_streams=num_streams,
+        columns={**joined.columns, **beside},
     )
+    return StreamTensors.from_batch(batch, labels)
 
 
 KINDS: dict[type[Any], BatchKind] = {
@@ -147,9 +170,8 @@ KINDS: dict[type[Any], BatchKind] = {
 
 def bind_collate(tensors: type[Any], manifest: Mapping[str, Any], labels: str | None) -> Collate:
     """Return the function that lays sequences out as the shards of a manifest are."""
-    geometry = Geometry.of_manifest(manifest)
     lay_out = KINDS[tensors].lay_out
-    return lambda sequences: lay_out(sequences, labels, geometry)
+    return lambda sequences: lay_out(sequences, labels, manifest)
 
 
 def call_by_kind(model: Any, batch: Any) -> Any:

@@ -62,10 +62,10 @@ class LocatedBatch:
     def begins_rows(self) -> bool:
         """Whether outputs of row i and column t can be those of token t of sequence i.
 
-        Not where sequences share rows, or rows of ids begin with padding.
+        Not where rows of ids begin with padding, or with another sequence.
         """
         if self.ids.ndim == 1:
-            return not self.shares_rows
+            return True
         firsts = [int(self.cells[number][0]) % self.ids.shape[-1] for number in self.numbers]
         return not any(firsts)
 

@@ -2,7 +2,7 @@
 
 A tensor, a PackedSequence, a tuple (its first element), or a dict or ModelOutput (`logits`, else
 `last_hidden_state`, else its first tensor). Outputs are per token, in the shape of the ids, or per
-sequence. Where the shapes of one batch allow both, those of a batch of one sequence decide.
+sequence. Where the shapes of one batch allow both, those of other batches decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 TOKEN, SEQUENCE = "token", "sequence"
 ROWS = "token, in rows of the longest sequence"  # as pad_packed_sequence returns them
 NAMES = ("logits", "last_hidden_state")
-HINT = "pass --call MODULE:FUNCTION (call= in Python), which takes (model, batch) and returns them"
+HINT = (
+    "pass --call MODULE:FUNCTION (call= in Python), a function that takes (model, batch) and "
+    "returns the outputs"
+)
 
 
 def find_outputs(returned: Any) -> torch.Tensor | PackedSequence | None:
@@ -86,36 +89,51 @@ def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
     return kinds
 
 
-def choose_kind(tried: list[tuple[Any, LocatedBatch]]) -> str:
-    """Return what the outputs of all tried batches are; TOKEN if they can be both.
+@dataclasses.dataclass
+class OutputKinds:
+    """What a model's outputs are; each batch leaves fewer possibilities."""
 
-    Raises:
-        OptionError: they are neither.
-    """
-    kinds = [TOKEN, ROWS, SEQUENCE]
-    for returned, found in tried:
+    kinds: list[str] = dataclasses.field(default_factory=lambda: [TOKEN, ROWS, SEQUENCE])
+    features: tuple[int, ...] | None = None  # the shape for each sequence, if it is one for each
+
+    @property
+    def kind(self) -> str:
+        """The first that fits all batches so far."""
+        return self.kinds[0]
+
+    def are_ambiguous(self, found: LocatedBatch) -> bool:
+        """Return whether outputs can be one number per token, or features per sequence."""
+        both = TOKEN in self.kinds and self.features is not None
+        return both and len(self.features or ()) == found.ids.ndim - 1
+
+    def read(self, returned: Any, found: LocatedBatch, place: str) -> list[torch.Tensor]:
+        """Return the outputs of each sequence, [length, ...] if per token, else [1, ...].
+
+        Raises:
+            OptionError: the shape does not fit this batch and those before.
+        """
         outputs = find_tensor(returned)
-        if outputs is None:
+        if outputs is None or outputs.is_nested:
+            kind = "a nested tensor" if outputs is not None else type(returned).__name__
             raise OptionError(
-                f"the model returned {type(returned).__name__}, expected a tensor, a "
-                "PackedSequence, or a tuple or dict with one",
+                f"{place}: the model returned {kind}, expected a tensor, a PackedSequence, or a "
+                "tuple or dict with one",
                 hint=HINT,
             )
-        kinds = [kind for kind in find_kinds(outputs, found) if kind in kinds]
+        features = tuple(outputs.shape[1:])
+        kinds = [kind for kind in find_kinds(outputs, found) if kind in self.kinds]
+        if SEQUENCE in kinds and features != (self.features or features):
+            kinds.remove(SEQUENCE)
         if not kinds:
-            raise _wrong_shape(outputs, found)
-    return kinds[0]
+            raise _wrong_shape(outputs, found, place)
+        self.kinds, self.features = kinds, features if SEQUENCE in kinds else None
+        return _split(returned, outputs, found, self.kind)
 
 
-def read_outputs(returned: Any, found: LocatedBatch, kind: str) -> list[torch.Tensor]:
-    """Return the outputs of each sequence, [length, ...] if per token, else [1, ...].
-
-    Raises:
-        OptionError: the shape does not fit the batch.
-    """
-    outputs = find_tensor(returned)
-    if outputs is None or kind not in find_kinds(outputs, found):
-        raise _wrong_shape(outputs, found)
+def _split(
+    returned: Any, outputs: torch.Tensor, found: LocatedBatch, kind: str
+) -> list[torch.Tensor]:
+    """Return the part of each sequence of outputs of one kind."""
     if kind == SEQUENCE:
         return [outputs[number : number + 1] for number in range(len(found.cells))]
     if kind == ROWS:
@@ -139,11 +157,11 @@ def _count_outer(outputs: torch.Tensor, ids: torch.Tensor) -> int | None:
     return None
 
 
-def _wrong_shape(outputs: torch.Tensor | None, found: LocatedBatch) -> OptionError:
-    shape = "none" if outputs is None else list(outputs.shape)
+def _wrong_shape(outputs: torch.Tensor, found: LocatedBatch, place: str) -> OptionError:
+    shape = list(outputs.shape)
     ids = ", ".join(map(str, found.ids.shape))
     return OptionError(
-        f"the model's outputs have shape {shape}, expected [{ids}, ...], one for each cell of the "
-        f"ids, or [{len(found.cells)}, ...], one for each sequence",
+        f"{place}: the model's outputs have shape {shape}, expected [{ids}, ...], one for "
+        f"each cell of the ids, or [{len(found.cells)}, ...], one for each sequence",
         hint=HINT,
     )
