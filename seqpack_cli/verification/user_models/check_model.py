@@ -21,7 +21,7 @@ from seqpack_cli.verification.user_models.model_report import (
     ModelReport,
 )
 from seqpack_cli.verification.user_models.model_state import restoring
-from seqpack_cli.verification.user_models.outputs import count_tensors
+from seqpack_cli.verification.user_models.outputs import list_outputs
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
 from seqpack_cli.verification.user_models.runner import (
     Runner,
@@ -137,7 +137,7 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     for number in _choose_extremes(case) if case.can_rebuild else ():
         with contextlib.suppress(ModelError):  # which the check `alone` raises
             own.run(case.rebuild([number]).found, f"{case.place}: {case.name(number)} alone")
-    num_tensors = count_tensors(returned)
+    num_tensors = len(list_outputs(returned))
     if num_tensors > 1:
         run.report.note(
             f"the model returns {num_tensors} tensors: only the first, or logits, was checked"
