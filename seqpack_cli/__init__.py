@@ -73,11 +73,10 @@ if TYPE_CHECKING:
     from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
     from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
     from seqpack_cli.training.tracked_loader import TrackedLoader
+    from seqpack_cli.verification.findings import ErrorSize, Finding
     from seqpack_cli.verification.report import (
         Control,
         DocumentsReport,
-        ErrorSize,
-        Finding,
         LayoutSpeed,
         LevelReport,
         PlanReport,
@@ -102,11 +101,11 @@ _MODULE_OF = {
     "EpochBatches": "training.epoch_plan",
     "EpochPlan": "training.epoch_plan",
     "EpochSampler": "training.epoch_sampler",
-    "ErrorSize": "verification.report",
+    "ErrorSize": "verification.findings",
     "Executor": "runs.workers",
     "FILLER": "training.store_dataset",
     "FileOptions": "corpus.file_options",
-    "Finding": "verification.report",
+    "Finding": "verification.findings",
     "FolderError": "errors",
     "ImportOptions": "tokens.imports.import_options",
     "LayoutSpeed": "verification.report",

@@ -20,10 +20,11 @@ from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers import label_values
 from seqpack_cli.verification.integers.label_values import MakeLabels, check_labels
 from seqpack_cli.verification.label_damages import make_masked_before, make_unshifted
-from seqpack_cli.verification.report import Finding, LevelReport, Report
+from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,8 +14,9 @@ from shard_reference import LENGTHS, change_shard, flip_byte, make_shards
 
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification import self_test, verify_run
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.models.computation import Comparison
-from seqpack_cli.verification.report import LEVELS, Control, Finding, Report
+from seqpack_cli.verification.report import LEVELS, Control, Report
 from seqpack_cli.verification.verify_options import VerifyOptions
 
 VARLEN: dict[str, Any] = {

@@ -15,10 +15,10 @@ from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
-from seqpack_cli.verification.report import Finding
 
 CPU = torch.device("cpu")
 FIRST_BATCH = 100  # of the shard, in the whole set

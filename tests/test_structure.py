@@ -26,10 +26,11 @@ from shard_reference import (
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.integers.totals import check_totals
-from seqpack_cli.verification.report import Finding, LevelReport
+from seqpack_cli.verification.report import LevelReport
 
 SHARDS = [f"shard-{number:05d}.safetensors" for number in range(3)]
 

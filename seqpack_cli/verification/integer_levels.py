@@ -14,6 +14,7 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.label_values import check_labels
@@ -21,7 +22,7 @@ from seqpack_cli.verification.integers.plan_comparison import plan_again
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.report import Finding, LevelReport
+from seqpack_cli.verification.report import LevelReport
 
 
 def verify_structure(run: Verification) -> BatchTable:

@@ -17,6 +17,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_memory
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip
@@ -24,7 +25,7 @@ from seqpack_cli.verification.models.attention import MAX_TOKENS
 from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
 from seqpack_cli.verification.models.computation import Comparison
 from seqpack_cli.verification.models.model import CELLS, Model, ModelShape, build_model
-from seqpack_cli.verification.report import Finding, LevelReport, Report
+from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 MAX_REMEMBERING_LAYERS = 5  # rounding errors of 6 layers grew to 2e-3 within 1,000 steps (measured)

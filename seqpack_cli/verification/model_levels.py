@@ -13,6 +13,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
@@ -26,7 +27,7 @@ from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batc
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
-from seqpack_cli.verification.report import Finding, LevelReport
+from seqpack_cli.verification.report import LevelReport
 from seqpack_cli.verification.stream_levels import compare_streams
 
 RUN = "run"

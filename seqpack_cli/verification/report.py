@@ -9,8 +9,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from seqpack_cli.verification.findings import ErrorSize as ErrorSize  # also public from here
-from seqpack_cli.verification.findings import Finding as Finding
+from seqpack_cli.verification.findings import ErrorSize, Finding
 from seqpack_cli.verification.user_models.model_report import ModelReport
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")

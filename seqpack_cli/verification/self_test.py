@@ -20,6 +20,7 @@ from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index
 from seqpack_cli.verification.device import naming_batch
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import compare_shard
@@ -43,7 +44,7 @@ from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.recurrence import Hidden, Step, as_state
 from seqpack_cli.verification.models.tolerances import GATES
 from seqpack_cli.verification.models.ways import Run, run_loop, run_packed
-from seqpack_cli.verification.report import Control, Finding
+from seqpack_cli.verification.report import Control
 from seqpack_cli.verification.selection_damages import control_visits, list_selection_damages
 from seqpack_cli.verification.stream_levels import control_streams
 

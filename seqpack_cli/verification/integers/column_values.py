@@ -19,7 +19,7 @@ from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.text_values import find_differing_values
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, read_rows, read_values
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 
 
 def compare_columns(found: Mapping[str, Column], expected: Mapping[str, Column]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification.device import NUM_READERS
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 
 LEVEL = "roundtrip"
 CELLS_PER_SPAN = 1 << 20  # the more rows of the store are read together, the less each takes

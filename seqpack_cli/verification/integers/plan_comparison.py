@@ -25,12 +25,12 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.selected_visits import (
     BY_PLAN,
     compare_ledger,
     compare_stores,
 )
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 # So many rows, about 100 MB, are always planned. A manifest whose options make more rows, and more

@@ -15,8 +15,8 @@ import numpy as np
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.stream_links import StreamLinks
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 

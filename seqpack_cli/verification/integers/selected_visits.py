@@ -20,8 +20,8 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_stores
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 BY_OPTIONS, BY_PLAN = "the stores and options give", "the plan has"  # whose numbers are expected

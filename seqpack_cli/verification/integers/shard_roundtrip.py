@@ -17,6 +17,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
 from seqpack_cli.verification.integers.column_values import (
@@ -25,7 +26,6 @@ from seqpack_cli.verification.integers.column_values import (
     view_column,
 )
 from seqpack_cli.verification.integers.stacks import has_right_ids
-from seqpack_cli.verification.report import Finding
 
 # Large enough that the cost of torch's calls themselves hardly counts.
 CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}

@@ -18,7 +18,7 @@ from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.verification.report import Finding
+from seqpack_cli.verification.findings import Finding
 
 LEVEL = "structure"
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.stream_batches import NO_ID, StreamBatches
 from seqpack_cli.verification.integers.stream_rounds import Rounds
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 

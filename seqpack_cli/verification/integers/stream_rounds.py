@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.stream_batches import StreamBatches
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 NOTHING = -1  # the sequence that a stream without tokens ends with

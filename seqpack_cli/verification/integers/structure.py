@@ -24,6 +24,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, find_twice
 from seqpack_cli.verification.integers.plan_comparison import (
     PlannedShards,
@@ -39,7 +40,7 @@ from seqpack_cli.verification.integers.totals import (
     check_store_counts,
     check_totals,
 )
-from seqpack_cli.verification.report import Finding, LevelReport
+from seqpack_cli.verification.report import LevelReport
 
 LEVEL = "structure"
 # Counting rows takes a byte per sequence, so these limits keep a forged manifest from taking all

@@ -16,9 +16,9 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.store_counts import add_up_stores, count_of_stores
 from seqpack_cli.shards.targets import NUM_TARGETS, count_targets
+from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
 from seqpack_cli.verification.integers.promises import find_unused_keys
-from seqpack_cli.verification.report import Finding
 
 LEVEL = "structure"
 AFTER_SELECTION = ("overflow", "last_batch")  # of several visits, some may be dropped

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.row_places import place_in_rows
+from seqpack_cli.shards.streams import NO_ID, StreamsBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
@@ -20,12 +23,12 @@ from seqpack_cli.training.batch_tensors import (
     StreamTensors,
     VarlenTensors,
 )
-from seqpack_cli.training.collate import collate_packed, collate_padded
-from seqpack_cli.training.labels import NEXT, SAME
-from seqpack_cli.training.token_sequences import TokenSequence
+from seqpack_cli.training.collate import collate_packed, collate_padded, collate_varlen
+from seqpack_cli.training.labels import IGNORED, NEXT, SAME
+from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
+from seqpack_cli.training.varlen_rows import FILLS
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.outputs import find_packed_cells
-from seqpack_cli.verification.user_models.shared_rows import lay_out_streams, lay_out_varlen
 
 Call = Callable[[Any, Any], Any]
 Cells = Sequence[torch.Tensor]
@@ -90,37 +93,85 @@ class BatchKind:
 
     call: Callable[[Any, Any], Any]
     locate: Callable[[Any], tuple[torch.Tensor, Cells]]
-    lay_out: Callable[[Sequence[TokenSequence], str | None, Geometry], BatchTensors]
+    lay_out: Callable[[Sequence[TokenSequence], str | None, Mapping[str, Any]], BatchTensors]
     labels: str = NEXT  # that `verify --model` puts into a batch
 
 
 def _lay_out_packed(
-    sequences: Sequence[TokenSequence], labels: str | None, _: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, _: Mapping[str, Any]
 ) -> PackedTensors:
     return collate_packed(sequences, labels=labels)
 
 
 def _lay_out_padded(
-    sequences: Sequence[TokenSequence], labels: str | None, geometry: Geometry
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
 ) -> PaddedTensors:
-    pad_id, side = geometry.pad_id, geometry.padding_side
-    return collate_padded(sequences, labels=labels, pad_id=pad_id, padding_side=side)
+    return collate_padded(
+        sequences,
+        pad_id=manifest["pad_id"],
+        padding_side=manifest["padding_side"],
+        pad_to_multiple=manifest["options"]["pad_to_multiple"],
+        bucket_keys=manifest["bucket_keys"],
+        labels=labels,
+    )
+
+
+def _lay_out_varlen(
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
+) -> VarlenTensors:
+    geometry = Geometry.of_manifest(manifest)
+    return collate_varlen(
+        sequences,
+        row_length=None if geometry.num_rows is None else geometry.row_length,
+        align_sequences=geometry.multiple,
+        pad_id=geometry.pad_id,
+        labels=labels,
+    )
+
+
+def _lay_out_streams(
+    sequences: Sequence[TokenSequence], labels: str | None, manifest: Mapping[str, Any]
+) -> StreamTensors:
+    """Lay each sequence out in a stream of its own, which begins with a new state."""
+    joined = TokenSequences.join(sequences)
+    lengths, num_streams = joined.lengths, len(joined)
+
+    def lay_out(values: np.ndarray, fill: int) -> np.ndarray:
+        rows = torch.split_with_sizes(torch.from_numpy(values), lengths.tolist())
+        padded: np.ndarray = pad_sequence(list(rows), padding_value=fill).numpy()  # (T, B)
+        return padded
+
+    beside = {
+        name: lay_out(values, FILLS.get(name, IGNORED))
+        for name, values in joined.token_columns.items()
+    }
+    batch = StreamsBatch(
+        lay_out(joined.ids, manifest["pad_id"]).reshape(-1),
+        lengths,
+        joined.original_indices,
+        joined.piece_starts,
+        row_indices=np.arange(num_streams),
+        resets=np.ones(num_streams, np.int64),
+        next_ids=np.full(num_streams, NO_ID),
+        num_streams=num_streams,
+        columns={**joined.columns, **beside},
+    )
+    return StreamTensors.from_batch(batch, labels)
 
 
 KINDS: dict[type[Any], BatchKind] = {
     PackedTensors: BatchKind(call_packed, locate_packed, _lay_out_packed),
     PaddedTensors: BatchKind(call_padded, locate_padded, _lay_out_padded),
     # models of transformers shift labels themselves
-    VarlenTensors: BatchKind(call_varlen, locate_varlen, lay_out_varlen, SAME),
-    StreamTensors: BatchKind(call_streams, locate_streams, lay_out_streams),
+    VarlenTensors: BatchKind(call_varlen, locate_varlen, _lay_out_varlen, SAME),
+    StreamTensors: BatchKind(call_streams, locate_streams, _lay_out_streams),
 }
 
 
 def bind_collate(tensors: type[Any], manifest: Mapping[str, Any], labels: str | None) -> Collate:
     """Return the function that lays sequences out as the shards of a manifest are."""
-    geometry = Geometry.of_manifest(manifest)
     lay_out = KINDS[tensors].lay_out
-    return lambda sequences: lay_out(sequences, labels, geometry)
+    return lambda sequences: lay_out(sequences, labels, manifest)
 
 
 def call_by_kind(model: Any, batch: Any) -> Any:
@@ -155,7 +206,11 @@ def take_samples(found: LocatedBatch) -> list[TokenSequence]:
 
 def _take(values: Any, found: LocatedBatch, number: int) -> Any:
     """Return the value of a sequence, or of each of its tokens."""
-    if isinstance(values, torch.Tensor) and values.shape == found.ids.shape:
+    if (
+        isinstance(values, torch.Tensor)
+        and values.shape == found.ids.shape  # also of a value per sequence, if all have one token
+        and not values.is_floating_point()
+    ):
         return values.flatten()[found.cells[number]].cpu()
     value = values[number]
     return value.item() if isinstance(value, torch.Tensor) else value

@@ -43,6 +43,16 @@ class Case:
         """Where the batch is, for messages."""
         return f"{self.source}: batch {self.index}"
 
+    def name(self, number: int) -> str:
+        """Return the name of a sequence: its number in the token store, where the batch has it."""
+        batch = self.found.batch
+        indices = getattr(batch, "original_indices", None)
+        if isinstance(indices, torch.Tensor):
+            start = int(getattr(batch, "piece_starts", torch.zeros_like(indices))[number])
+            piece = f" (its piece from token {start})" if start else ""
+            return f"sequence {int(indices[number])}{piece}"
+        return f"sequence {number} of the batch" if self.found.shares_rows else f"row {number}"
+
     @property
     def can_rebuild(self) -> bool:
         """Whether batches of some of the sequences can be made."""

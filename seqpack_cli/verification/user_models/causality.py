@@ -11,7 +11,7 @@ from seqpack_cli.verification.user_models.outputs import SEQUENCE
 from seqpack_cli.verification.user_models.separation import ONE_ID, run_changed
 from seqpack_cli.verification.user_models.trial import Trial
 
-NO_LOSS = "the model returns no loss (causal covers its outputs)"
+NO_LOSS = "the model returned no loss: pass it labels with --call (call= in Python)"
 NUM_RANDOM = 2  # runs with a random token of each sequence changed; one more with the last
 
 
@@ -19,8 +19,11 @@ def check_causal(trial: Trial) -> None:
     """Change one token of each sequence, and compare the outputs of all tokens before it."""
     found = trial.case.found
     numbers = [number for number in found.numbers if len(found.cells[number]) > 1]
-    if trial.runner.kind == SEQUENCE:
+    if trial.runner.kinds.kind == SEQUENCE:
         trial.skip("causal", "outputs are per sequence, not per token")
+        return
+    if trial.runner.kinds.are_ambiguous(found):
+        trial.skip("causal", "by their shape, outputs may be per token or per sequence")
         return
     if not numbers:
         trial.skip("causal", "all sequences have one token")
@@ -37,9 +40,10 @@ def check_causal(trial: Trial) -> None:
             number: (trial.base.sequences[number][:place], after.sequences[number][:place])
             for number, place in changed.items()
         }
-        fault = trial.judge("causal", pairs)
-        if fault is not None and trial.wants("causal"):
-            _add(trial, fault.number, changed[fault.number])
+        suspect = trial.judge("causal", pairs, notes=False)
+        if suspect is None:
+            trial.judge("causal", pairs)
+        elif _is_confirmed(trial, suspect.number, changed[suspect.number]):
             break
     trial.cover("causal", len(numbers))
 
@@ -95,8 +99,8 @@ def _choose_place(trial: Trial, number: int, *, is_last: bool) -> int:
     return int(torch.randint(1, length, (1,), generator=trial.generator))
 
 
-def _add(trial: Trial, number: int, changed: int) -> None:
-    """Add a finding, if changing the token of this sequence alone shows it.
+def _is_confirmed(trial: Trial, number: int, changed: int) -> bool:
+    """Add a finding, if changing the token of this sequence alone shows it; return whether so.
 
     Otherwise another sequence leaked into it, which check_isolation finds.
     """
@@ -104,13 +108,14 @@ def _add(trial: Trial, number: int, changed: int) -> None:
     pair = (trial.base.sequences[number][:changed], after.sequences[number][:changed])
     fault = trial.judge("causal", {number: pair})
     if fault is None:
-        return
+        return False
     first, last = fault.tokens[0], fault.tokens[-1]
     near, far = changed - last, changed - first
     tokens = f"token {first}" if first == last else f"tokens {first} to {last}"
     away = f"{near}" if near == far else f"{near} to {far}"
     what = (
-        f"outputs of {tokens} of sequence {number} change when its token {changed} is changed, "
-        f"{away} token{'s' if far != 1 else ''} later ({fault.size})"
+        f"outputs of {tokens} of {trial.case.name(number)} change when its token {changed} is "
+        f"changed, {away} token{'s' if far != 1 else ''} later ({fault.size})"
     )
     trial.add("causal", number, what)
+    return True

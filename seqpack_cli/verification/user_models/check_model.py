@@ -19,12 +19,13 @@ from seqpack_cli.verification.user_models.model_report import (
     CheckReport,
     ModelReport,
 )
-from seqpack_cli.verification.user_models.randomness import without_dropout
+from seqpack_cli.verification.user_models.model_state import restoring
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
 from seqpack_cli.verification.user_models.runner import (
     Runner,
     find_scale,
     in_float64,
+    is_sound,
     largest_error,
 )
 from seqpack_cli.verification.user_models.separation import check_isolation, check_padding
@@ -67,12 +68,13 @@ def check_batches(run: ModelRun, cases: Iterable[Case]) -> None:
     """
     names = [name for name in CHECKS if run.causal or name not in ("causal", "loss")]
     run.report.checks = {name: CheckReport() for name in names}
-    with without_dropout(run.model) as dropout:
+    with restoring(run.model) as dropout:
         run.report.dropout = dropout
         run.report.mode = "train" if getattr(run.model, "training", False) else "eval"
         for case in cases:
             check_batch(run, case)
             run.on_batch()
+        run.report.outputs = run.runners[0].kinds.kind if run.runners is not None else None
     _note_batch_norm(run)
 
 
@@ -100,13 +102,11 @@ def check_batch(run: ModelRun, case: Case) -> None:
 def _check_in(trial: Trial, *, causal: bool) -> None:
     """Run the checks of one batch in one dtype."""
     outputs = [each for each in trial.base.sequences if each.numel()]
-    if not all(bool(torch.isfinite(each).all()) for each in outputs):
+    if not all(map(is_sound, outputs)):
         number = next(
-            number
-            for number, each in enumerate(trial.base.sequences)
-            if not bool(torch.isfinite(each).all())
+            number for number, each in enumerate(trial.base.sequences) if not is_sound(each)
         )
-        what = f"outputs of sequence {number} are not finite"
+        what = f"outputs of {trial.case.name(number)} are not finite"
         trial.add("finite", number, what)
         if not trial.runner.is_gate:
             trial.report.note(f"{what} in {trial.dtype}: its batch was not checked in it")
@@ -131,11 +131,11 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     own = Runner(run.model, run.call, dtype, LIMITS[dtype], is_gate=dtype in JUDGED)
     tried = [(case.place, case.found)]
     if case.can_rebuild:
-        number = case.found.numbers[0]
-        place = f"{case.place}: sequence {number} alone"
+        number = max(case.found.numbers, key=lambda number: len(case.found.cells[number]))
+        place = f"{case.place}: {case.name(number)} alone"
         tried.append((place, case.rebuild([number]).found))
-    own.learn_kind(tried)
-    run.report.outputs = own.kind
+    for place, found in tried:
+        own.run(found, place)
     runners = [own]
     if dtype is not torch.float64:
         exact, why = in_float64(own, case.found, LIMITS[torch.float64])
@@ -175,7 +175,7 @@ def _compare_runs(runners: list[Runner], case: Case) -> str | None:
     """Return by how much two runs of a batch differ; None if that is below the limit."""
     for runner in runners:
         first, second = (runner.run(case.found, case.place).sequences for _ in range(2))
-        if not all(bool(torch.isfinite(each).all()) for each in first):
+        if not all(is_sound(each) for each in first if each.numel()):
             continue  # which is reported as such
         error = max(map(largest_error, first, second)) / find_scale(first)
         if not error <= runner.limit:

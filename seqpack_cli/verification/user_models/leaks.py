@@ -9,7 +9,7 @@ from seqpack_cli.verification.user_models.trial import Fault, Trial
 
 def spell_tokens(trial: Trial, fault: Fault) -> str:
     """Return which outputs of a sequence differ, beginning with a colon; empty if it has one."""
-    if trial.runner.kind == SEQUENCE:
+    if trial.runner.kinds.kind == SEQUENCE:
         return ""
     tokens, length = fault.tokens, len(trial.case.found.cells[fault.number])
     first, last = tokens[0], tokens[-1]
@@ -28,7 +28,7 @@ def spell_distance(trial: Trial, fault: Fault, changed: int) -> str:
     """Return how far the outputs that differ are from the sequence that was changed."""
     found = trial.case.found
     cells = found.cells[fault.number]
-    if trial.runner.kind != SEQUENCE:
+    if trial.runner.kinds.kind != SEQUENCE:
         cells = cells[fault.tokens]
     distances = [found.distance(cell, changed) for cell in (int(cells[0]), int(cells[-1]))]
     near = min((each for each in distances if each is not None), key=abs, default=None)
@@ -36,7 +36,7 @@ def spell_distance(trial: Trial, fault: Fault, changed: int) -> str:
         return _spell_rows(found, fault.number, changed)
     tokens = f"{abs(near)} token{'s' if abs(near) != 1 else ''}"
     place = "behind the end of" if near > 0 else "before the beginning of"
-    return f"{tokens} {place} sequence {changed}"
+    return f"{tokens} {place} {trial.case.name(changed)}"
 
 
 def _spell_rows(found: LocatedBatch, number: int, changed: int) -> str:

@@ -62,12 +62,18 @@ class LocatedBatch:
     def begins_rows(self) -> bool:
         """Whether outputs of row i and column t can be those of token t of sequence i.
 
-        Not where sequences share rows, or rows of ids begin with padding.
+        Not where rows of ids begin with padding, or with another sequence.
         """
         if self.ids.ndim == 1:
-            return not self.shares_rows
+            return True
         firsts = [int(self.cells[number][0]) % self.ids.shape[-1] for number in self.numbers]
         return not any(firsts)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether each sequence has a row of its own, or is one of a PackedSequence."""
+        is_flat = self.ids.ndim == 1 and not self.shares_rows
+        return is_flat or self.ids.shape[0] == len(self.cells)
 
     @functools.cached_property
     def shares_rows(self) -> bool:

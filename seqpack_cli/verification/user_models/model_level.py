@@ -11,8 +11,8 @@ from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import MODEL, LevelReport
 from seqpack_cli.verification.user_models.batch_kinds import KINDS, bind_collate, call_by_kind
+from seqpack_cli.verification.user_models.batch_sources import CaseMaker
 from seqpack_cli.verification.user_models.case import Case
-from seqpack_cli.verification.user_models.cases import CaseMaker
 from seqpack_cli.verification.user_models.check_model import ModelRun, check_batches
 from seqpack_cli.verification.user_models.load_function import load_function, make_model
 from seqpack_cli.verification.user_models.model_report import ModelReport

@@ -21,8 +21,9 @@ def check_alone(trial: Trial) -> None:
     numbers = choose_sequences(trial)
     for number in numbers:
         rebuilt = trial.case.rebuild([number])
-        alone = trial.runner.run(rebuilt.found, f"{trial.case.place}: sequence {number} alone")
-        pairs[number] = (alone.sequences[0], trial.base.sequences[number])
+        place = f"{trial.case.place}: {trial.case.name(number)} alone"
+        alone = trial.runner.run(rebuilt.found, place)
+        pairs[number] = (trial.base.sequences[number], alone.sequences[0])
     fault = trial.judge("alone", pairs)
     trial.cover("alone", len(numbers))
     if fault is not None:
@@ -39,6 +40,9 @@ def check_order(trial: Trial) -> None:
         trial.skip("order", ONE_SEQUENCE)
         return
     rebuilt = _reorder(trial)
+    what = "when the sequences are in another order"
+    if len(rebuilt.numbers) < len(numbers):
+        what = f"when {trial.case.name(numbers[0])} is left out of the batch"
     after = trial.runner.run(rebuilt.found, f"{trial.case.place}: in another order")
     pairs = {
         number: (trial.base.sequences[number], outputs)
@@ -47,7 +51,7 @@ def check_order(trial: Trial) -> None:
     fault = trial.judge("order", pairs)
     trial.cover("order", len(pairs))
     if fault is not None:
-        _add(trial, "order", fault, "differ when the sequences are in another order")
+        _add(trial, "order", fault, f"differ {what}")
 
 
 def choose_sequences(trial: Trial) -> list[int]:
@@ -80,5 +84,6 @@ def _reorder(trial: Trial) -> Rebuilt:
 
 
 def _add(trial: Trial, check: str, fault: Fault, what: str) -> None:
-    found = f"outputs of sequence {fault.number} {what}{spell_tokens(trial, fault)} ({fault.size})"
-    trial.add(check, fault.number, found)
+    name = trial.case.name(fault.number)
+    what = f"outputs of {name} {what}{spell_tokens(trial, fault)} ({fault.size})"
+    trial.add(check, fault.number, what)

@@ -7,11 +7,12 @@ by a few units in their last place, and the error must be larger than what that 
 
 from __future__ import annotations
 
+import copy
 import math
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ from seqpack_cli.verification.user_models.float64 import (
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
-    choose_kind,
+    OutputKinds,
     find_loss,
     find_tensor,
-    read_outputs,
 )
 
 NUM_PERTURBED = 6  # runs with slightly changed weights
@@ -45,6 +45,8 @@ HIDDEN = (
     str(Path("torch", "nn", "modules", "module.py")),
     "<frozen importlib",
 )
+OUTLIER = 1000  # outputs above this multiple of the median of all different ones
+MEDIAN_SIZE = 100_000  # outputs of which the median is taken
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
 
 
@@ -66,11 +68,7 @@ class Runner:
     limit: float
     is_gate: bool = True
     widens: bool = False
-    kind: str | None = None  # of the outputs: see `outputs`
-
-    def learn_kind(self, tried: list[tuple[str, LocatedBatch]]) -> None:
-        """Find out whether outputs are per token or per sequence."""
-        self.kind = choose_kind([(self.call_model(found, place), found) for place, found in tried])
+    kinds: OutputKinds = field(default_factory=OutputKinds)
 
     def run(self, found: LocatedBatch, place: str) -> Outputs:
         """Return the outputs of each sequence.
@@ -78,35 +76,37 @@ class Runner:
         Raises:
             ModelError: the model raised an exception.
             MachineError: the device is out of memory.
-            OptionError: the outputs have another shape than the batch before.
+            OptionError: the outputs are neither per token nor per sequence.
         """
         returned = self.call_model(found, place)
-        assert self.kind is not None  # noqa: S101 - learn_kind came before
-        sequences = [
-            each.detach().reshape(len(each), -1)
-            for each in read_outputs(returned, found, self.kind)
-        ]
+        sequences = [_flatten(each) for each in self.kinds.read(returned, found, place)]
         loss = find_loss(returned)
         return Outputs(sequences, None if loss is None else float(loss))
 
     def call_model(self, found: LocatedBatch, place: str) -> Any:
-        """Call the model on a batch."""
+        """Call the model on a copy of a batch, which it may change."""
+        batch = copy.deepcopy(found.batch)
         with torch.no_grad(), naming_memory(place, HINT), naming_model(place):
             if self.dtype is not torch.float64:
-                return self.call(self.model, found.batch)
+                return self.call(self.model, batch)
             with default_float64(), Widening() if self.widens else nullcontext():
-                return self.call(self.model, found.batch)
+                return self.call(self.model, batch)
 
-    def measure_noise(self, found: LocatedBatch, place: str) -> float:
-        """Return a multiple of how far outputs move if weights change in their last places."""
+    def measure_noise(self, found: LocatedBatch, place: str) -> torch.Tensor:
+        """Return a multiple of how far outputs move if weights change in their last places.
+
+        One number for each feature, so that one that amplifies rounding errors hides no other.
+        """
         is_narrow = self.dtype.itemsize == 2
         units = UNITS_16_BIT if is_narrow else UNITS
-        before, moved = self.run(found, place), 0.0
+        before = self.run(found, place)
+        moved = torch.zeros(before.sequences[0].shape[1], dtype=torch.float64)
         for seed in range(NUM_PERTURBED):
             with perturbed(self.model, seed, units):
                 after = self.run(found, place)
-            pairs = zip(before.sequences, after.sequences, strict=True)
-            moved = max([moved, *(largest_error(old, new) for old, new in pairs)])
+            for old, new in zip(before.sequences, after.sequences, strict=True):
+                if len(old):
+                    moved = moved.maximum(find_errors(old, new).amax(dim=0))
         return moved * (TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE)
 
 
@@ -114,41 +114,58 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
     """Return a runner of a copy in float64; None, and why, if there can be none."""
     try:
         model = copy_in_float64(runner.model)
-        exact = Runner(model, runner.call, torch.float64, limit, kind=runner.kind)
+        exact = Runner(model, runner.call, torch.float64, limit, kinds=runner.kinds)
         with torch.no_grad():
-            exact.widens = needs_widening(lambda: runner.call(model, found.batch))
+            exact.widens = needs_widening(lambda: runner.call(model, copy.deepcopy(found.batch)))
         outputs = find_tensor(exact.call_model(found, "float64"))
     except Exception as error:
         return None, f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    if outputs is None or outputs.dtype is not torch.float64:
+    if outputs is None or outputs.dtype not in (torch.float64, torch.complex128):
         return None, f"its outputs stay {'none' if outputs is None else outputs.dtype}"
     return exact, ""
 
 
-def errors_between(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return the largest error of each token, float64[length] on the CPU.
+def find_errors(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return the error of each output, float64[length, features] on the CPU.
 
     It is infinity for NaN, and where one has another length or other features.
     """
     if first.shape != second.shape:
-        return torch.full((len(first),), math.inf, dtype=torch.float64)
-    errors = (first.double() - second.double()).abs()
-    return (
-        errors.nan_to_num(nan=math.inf).amax(dim=1).cpu()
-        if errors.numel()
-        else errors[:, :0].sum(1).cpu()
-    )
+        return torch.full(first.shape, math.inf, dtype=torch.float64)
+    one, other = first.double(), second.double()
+    errors = (one - other).abs().nan_to_num(nan=math.inf)
+    return errors.masked_fill_(one == other, 0).cpu()  # also of two infinities
 
 
 def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
     """Return the largest error of all tokens; 0 if there are none."""
-    return float(errors_between(first, second).max()) if len(first) else 0.0
+    return float(find_errors(first, second).max()) if first.numel() else 0.0
+
+
+def is_sound(outputs: torch.Tensor) -> bool:
+    """Return whether outputs are finite; some of a token may be masked by negative infinity."""
+    is_wrong = outputs.isnan() | outputs.isposinf()
+    return not bool(is_wrong.any()) and bool(outputs.isfinite().any(dim=1).all())
 
 
 def find_scale(outputs: list[torch.Tensor]) -> float:
-    """Return the largest output of a batch, which errors are relative to."""
-    largest = [float(each.abs().max()) for each in outputs if each.numel()]
-    return max([*largest, torch.finfo(torch.float32).tiny])
+    """Return the largest output of a batch, which errors are relative to.
+
+    Outliers do not count, so that a mask of -1e9 does not hide the errors of all others.
+    """
+    values = torch.cat([each.flatten() for each in outputs]).abs()
+    values = values[values.isfinite() & (values > 0)]
+    if not len(values):
+        return torch.finfo(torch.float32).tiny
+    some = values[:: len(values) // MEDIAN_SIZE + 1].double()
+    return min(float(values.max()), OUTLIER * float(torch.unique(some).median()))
+
+
+def _flatten(outputs: torch.Tensor) -> torch.Tensor:
+    """Return outputs as floating-point numbers, [length, features]."""
+    real = torch.view_as_real(outputs.detach().resolve_conj()) if outputs.is_complex() else outputs
+    flat = real.detach().reshape(len(real), math.prod(real.shape[1:]))
+    return flat if flat.is_floating_point() else flat.double()
 
 
 @contextmanager
@@ -179,8 +196,8 @@ def naming_model(place: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
-        if is_out_of_memory(error):
+    except (Exception, SystemExit) as error:
+        if isinstance(error, Exception) and is_out_of_memory(error):
             raise
         frames = [
             frame

@@ -60,8 +60,8 @@ def check_padding(trial: Trial) -> None:
     trial.cover("padding", len(found.numbers))
     if fault is not None:
         what = (
-            f"outputs of sequence {fault.number} change when the ids in padding cells are changed"
-            f"{spell_tokens(trial, fault)} ({fault.size})"
+            f"outputs of {trial.case.name(fault.number)} change when the ids in padding cells are "
+            f"changed{spell_tokens(trial, fault)} ({fault.size})"
         )
         trial.add("padding", fault.number, what)
     error = trial.judge_loss("padding", after)
@@ -96,14 +96,15 @@ def _add_leak(trial: Trial, fault: Fault, group: list[int]) -> None:
         alone = trial.judge("isolation", trial_pairs(trial, after, [victim]))
         if alone is not None:
             what = (
-                f"outputs of sequence {victim} change when sequence {changed} is changed"
+                f"outputs of {trial.case.name(victim)} change when {trial.case.name(changed)} is "
+                "changed"
                 f"{spell_tokens(trial, alone)}, {spell_distance(trial, alone, changed)} "
                 f"({alone.size})"
             )
             trial.add("isolation", victim, what)
             return
     what = (
-        f"outputs of sequence {victim} change when {len(group)} other sequences are changed"
+        f"outputs of {trial.case.name(victim)} change when {len(group)} other sequences are changed"
         f"{spell_tokens(trial, fault)} ({fault.size})"
     )
     trial.add("isolation", victim, what)

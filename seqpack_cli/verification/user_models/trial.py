@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from seqpack_cli.verification.user_models.model_report import LEVEL, ModelReport
 from seqpack_cli.verification.user_models.runner import (
     Outputs,
     Runner,
-    errors_between,
+    find_errors,
     find_scale,
 )
 
@@ -21,7 +22,7 @@ CHAOTIC = 0.1  # a limit from here on, as a share of the largest output, judges 
 # In these only ids of others change. They are judged in 16 bits too, from LARGE on, since there a
 # kernel may be another one, and a correct model moves by little more than nothing.
 SAME_SHAPES = ("isolation", "padding", "causal")
-LARGE = 0.1
+LARGE = 0.05
 
 Pairs = Mapping[int, tuple[torch.Tensor, torch.Tensor]]  # sequence -> expected, found
 
@@ -52,7 +53,6 @@ class Trial:
     base: Outputs  # of the unchanged batch
     seen: set[str]  # checks with a finding in this batch
     counts: bool = True  # False in a second dtype
-    noise: float | None = None
     scale: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,22 +80,32 @@ class Trial:
             return max(self.runner.limit, LARGE)
         return self.runner.limit
 
-    def judge(self, check: str, pairs: Pairs) -> Fault | None:
-        """Compare outputs; return the largest error if it is a fault."""
-        errors = {number: errors_between(*pair) for number, pair in pairs.items() if len(pair[0])}
+    def judge(self, check: str, pairs: Pairs, *, notes: bool = True) -> Fault | None:
+        """Compare outputs; return the largest error if it is a fault.
+
+        Args:
+            notes: False leaves the error out of the report.
+        """
+        errors = {number: find_errors(*pair) for number, pair in pairs.items() if pair[0].numel()}
         if not errors:
             return None
-        number = max(errors, key=lambda each: float(errors[each].max()))
-        error = float(errors[number].max()) / self.scale
-        limit = self.find_limit(error, self.base_limit(check))
-        self.report.checks[check].note_error(self.dtype, error, limit)
+        largest = torch.stack([each.amax(dim=0) for each in errors.values()]).amax(dim=0)
+        least = self.base_limit(check) * self.scale
+        limits = torch.full_like(largest, least)
+        if not bool((largest <= least).all()):
+            limits = limits.maximum(self.noise)
+        feature = int((largest / limits).nan_to_num(nan=0.0).argmax())
+        error, limit = float(largest[feature]) / self.scale, float(limits[feature]) / self.scale
+        if notes:
+            self.report.checks[check].note_error(self.dtype, error, limit)
         if error <= limit:
-            if limit > max(CHAOTIC, self.base_limit(check)):
+            if float(limits.max()) > max(CHAOTIC * self.scale, least):
                 self.skip(check, f"rounding errors of {self.dtype} grow too large to judge")
             return None
+        number = max(errors, key=lambda each: float(errors[each][:, feature].max()))
         # outputs that lost their order may have the length of another sequence
         known = errors[number][: len(self.case.found.cells[number])]
-        tokens = (known > limit * self.scale).nonzero().flatten().tolist()
+        tokens = (known > limits).any(dim=1).nonzero().flatten().tolist()
         return Fault(number, tokens or [0], error, limit)
 
     def judge_loss(self, check: str, after: Outputs) -> str | None:
@@ -104,18 +114,16 @@ class Trial:
             return None
         size = max(abs(self.base.loss), torch.finfo(torch.float32).tiny)
         error = abs(after.loss - self.base.loss) / size
-        limit = self.find_limit(error, self.runner.limit)
+        limit = self.runner.limit
+        if error > limit:
+            limit = max(limit, float(self.noise.max()) / self.scale)
         self.report.checks[check].note_error(self.dtype, error, limit)
         return f"error {error:.2g}, limit {limit:.2g}" if not error <= limit else None
 
-    def find_limit(self, error: float, limit: float) -> float:
-        """Return the limit of a relative error; a large one is compared with rounding errors."""
-        if error > limit:
-            if self.noise is None:
-                noise = self.runner.measure_noise(self.case.found, self.case.place)
-                self.noise = noise / self.scale
-            limit = max(limit, self.noise)
-        return limit
+    @functools.cached_property
+    def noise(self) -> torch.Tensor:
+        """What rounding errors may move each feature by, which large errors are compared with."""
+        return self.runner.measure_noise(self.case.found, self.case.place)
 
     def wants(self, check: str) -> bool:
         """Return whether a finding would be added: one of each check and batch is enough."""

@@ -8,7 +8,7 @@ import torch
 
 from seqpack_cli.verification.device import THREADED_SIZE, steady_arithmetic
 from seqpack_cli.verification.user_models.batch_kinds import Call, Collate, call_by_kind
-from seqpack_cli.verification.user_models.cases import CaseMaker, iter_cases
+from seqpack_cli.verification.user_models.batch_sources import CaseMaker, iter_cases
 from seqpack_cli.verification.user_models.check_model import (
     LIMITS,
     ModelRun,

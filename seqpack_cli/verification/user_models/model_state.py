@@ -1,14 +1,17 @@
-"""What makes a model's outputs random: dropout is found, switched off for a while and restored."""
+"""The state of a model while it is checked: dropout is off, and all else is restored at the end."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 NAME = re.compile(r"dropout|drop_?path|drop_?prob|layer_?drop", re.IGNORECASE)
 
@@ -42,28 +45,49 @@ def name_dropout(found: list[tuple[str, nn.Module, str]]) -> list[str]:
 
 
 @contextmanager
-def without_dropout(model: Any) -> Iterator[list[str]]:
-    """Switch off a model's dropout; yield where it was found.
+def restoring(model: Any) -> Iterator[list[str]]:
+    """Switch off a model's dropout, and restore everything at the end; yield where dropout was.
 
-    Buffers, training mode and the state of random generators are restored at the end as well.
+    Everything is weights, buffers, modes and the random generators of torch, numpy and Python.
     """
     found = find_dropout(model)
     values = [getattr(module, attribute) for _, module, attribute in found]
     named = name_dropout(found)
-    is_module = isinstance(model, nn.Module)
-    modes = [(module, module.training) for module in model.modules()] if is_module else []
-    buffers = [(each, each.clone()) for each in model.buffers()] if is_module else []
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    saved = [*_save_tensors(modules)]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
+    others = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=devices):
         for _, module, attribute in found:
             setattr(module, attribute, 0.0)
         try:
             yield named
         finally:
+            random.setstate(others[0])
+            np.random.set_state(others[1])
             for (_, module, attribute), value in zip(found, values, strict=True):
                 setattr(module, attribute, value)
-            for module, mode in modes:
+            for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+            for store, name, tensor, before in saved:
+                _restore_tensor(tensor, before)
+                store[name] = tensor
+
+
+def _save_tensors(modules: list[nn.Module]) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
+    """Yield each weight and buffer: the dict that it is in, its name, it, and a copy of it."""
+    for module in modules:
+        for store in (module._parameters, module._buffers):
+            for name, tensor in store.items():
+                if tensor is not None and not is_lazy(tensor):
+                    yield store, name, tensor, tensor.detach().clone()
+
+
+def _restore_tensor(tensor: torch.Tensor, before: torch.Tensor) -> None:
+    """Write the values of a copy back, unless they are the same."""
+    if tensor.shape != before.shape:
+        tensor.data = before
+    elif not torch.equal(tensor, before):
+        with torch.no_grad():
+            tensor.copy_(before)
