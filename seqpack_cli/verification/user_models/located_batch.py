@@ -69,6 +69,12 @@ class LocatedBatch:
         firsts = [int(self.cells[number][0]) % self.ids.shape[-1] for number in self.numbers]
         return not any(firsts)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether each sequence has a row of its own, or is one of a PackedSequence."""
+        is_flat = self.ids.ndim == 1 and not self.shares_rows
+        return is_flat or self.ids.shape[0] == len(self.cells)
+
     @functools.cached_property
     def shares_rows(self) -> bool:
         """Whether several sequences lie one after another in a row or a column."""

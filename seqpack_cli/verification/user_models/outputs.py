@@ -1,7 +1,7 @@
 """What a model returned -> its outputs for each sequence.
 
 A tensor, a PackedSequence, a tuple (its first element), or a dict or ModelOutput (`logits`, else
-`last_hidden_state`, else its first tensor). Outputs are per token, in the shape of the ids, or per
+`last_hidden_state`, else its first tensor). `other_outputs` has the tensors beside them. Outputs are per token, in the shape of the ids, or per
 sequence. Where the shapes of one batch allow both, those of other batches decide.
 """
 
@@ -19,6 +19,7 @@ from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 
 TOKEN, SEQUENCE = "token", "sequence"
 ROWS = "token, in rows of the longest sequence"  # as pad_packed_sequence returns them
+STATES = "sequence, behind layers"  # [layers, B, ...], as the last states of nn.LSTM
 NAMES = ("logits", "last_hidden_state")
 HINT = (
     "pass --call MODULE:FUNCTION (call= in Python), a function that takes (model, batch) and "
@@ -26,21 +27,27 @@ HINT = (
 )
 
 
-def find_outputs(returned: Any) -> torch.Tensor | PackedSequence | None:
-    """Return the outputs in what a model returned; None if there are none."""
+def list_outputs(returned: Any, name: str = "") -> list[tuple[str, torch.Tensor | PackedSequence]]:
+    """Return all tensors in what a model returned with their names, the outputs first."""
     if isinstance(returned, (torch.Tensor, PackedSequence)):
-        return returned
-    values: list[Any] = []
+        return [(name, returned)]
+    found: list[tuple[str, Any]] = []
     if isinstance(returned, Mapping):
-        values = [returned[name] for name in NAMES if returned.get(name) is not None]
-        values += [value for name, value in returned.items() if name != "loss"]
+        fields = {key: value for key, value in returned.items() if key != "loss"}
+        order = sorted(fields, key=lambda key: NAMES.index(key) if key in NAMES else len(NAMES))
+        found = [(f"{name}.{key}" if name else str(key), fields[key]) for key in order]
     elif dataclasses.is_dataclass(returned):
         fields = {each.name: getattr(returned, each.name) for each in dataclasses.fields(returned)}
-        return find_outputs(fields)
+        return list_outputs(fields, name)
     elif isinstance(returned, (tuple, list)):
-        values = list(returned[1:] if is_loss(next(iter(returned), None)) else returned)
-    found = (find_outputs(value) for value in values)
-    return next((outputs for outputs in found if outputs is not None), None)
+        found = [(f"{name or 'outputs'}[{place}]", each) for place, each in enumerate(returned)]
+        found = found[1:] if is_loss(next(iter(returned), None)) else found
+    return [each for key, value in found for each in list_outputs(value, key)]
+
+
+def find_outputs(returned: Any) -> torch.Tensor | PackedSequence | None:
+    """Return the outputs in what a model returned; None if there are none."""
+    return next((outputs for _, outputs in list_outputs(returned)), None)
 
 
 def find_tensor(returned: Any) -> torch.Tensor | None:
@@ -80,7 +87,7 @@ def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
     shape = tuple(outputs.shape)
     lengths = [len(cells) for cells in found.cells]
     kinds = []
-    if _count_outer(outputs, found.ids) is not None:
+    if count_outer(outputs, found.ids) is not None:
         kinds.append(TOKEN)
     if shape[:2] == (len(lengths), max(lengths)) and found.begins_rows:
         kinds.append(ROWS)
@@ -127,26 +134,27 @@ class OutputKinds:
         if not kinds:
             raise _wrong_shape(outputs, found, place)
         self.kinds, self.features = kinds, features if SEQUENCE in kinds else None
-        return _split(returned, outputs, found, self.kind)
+        return split(find_outputs(returned), outputs, found, self.kind)
 
 
-def _split(
+def split(
     returned: Any, outputs: torch.Tensor, found: LocatedBatch, kind: str
 ) -> list[torch.Tensor]:
     """Return the part of each sequence of outputs of one kind."""
     if kind == SEQUENCE:
         return [outputs[number : number + 1] for number in range(len(found.cells))]
+    if kind == STATES:
+        return [outputs[:, number].unsqueeze(0) for number in range(len(found.cells))]
     if kind == ROWS:
         return [outputs[number, : len(cells)] for number, cells in enumerate(found.cells)]
-    packed = find_outputs(returned)
-    if isinstance(packed, PackedSequence):  # by its own order, as its users will read it
-        return [packed.data[cells] for cells in find_packed_cells(packed)]
+    if isinstance(returned, PackedSequence):  # by its own order, as its users will read it
+        return [returned.data[cells] for cells in find_packed_cells(returned)]
     ids = found.ids
-    flat = outputs.reshape(ids.numel(), *outputs.shape[_count_outer(outputs, ids) :])
+    flat = outputs.reshape(ids.numel(), *outputs.shape[count_outer(outputs, ids) :])
     return [flat[cells] for cells in found.cells]
 
 
-def _count_outer(outputs: torch.Tensor, ids: torch.Tensor) -> int | None:
+def count_outer(outputs: torch.Tensor, ids: torch.Tensor) -> int | None:
     """Return how many dimensions of outputs are those of the ids; None if they are not there.
 
     That is the shape of the ids, also with 1 before it, or the number of their cells.
