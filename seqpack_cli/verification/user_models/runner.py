@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import copy
 import math
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from seqpack_cli.errors import ModelError
-from seqpack_cli.verification.device import is_out_of_memory, naming_memory
+from seqpack_cli.verification.device import naming_memory
+from seqpack_cli.verification.user_models.batch_kinds import describe_call
 from seqpack_cli.verification.user_models.float64 import (
     Widening,
     copy_in_float64,
@@ -27,25 +25,18 @@ from seqpack_cli.verification.user_models.float64 import (
     needs_widening,
 )
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
-from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
     OutputKinds,
     find_loss,
     find_tensor,
 )
+from seqpack_cli.verification.user_models.user_code import running
 
 NUM_PERTURBED = 6  # runs with slightly changed weights
 # Units in the last place by which weights are changed, and the limit as a multiple of what that
 # moves. 16 units of bfloat16 would be an eighth of each weight.
 UNITS, TIMES_NOISE = 16, 10
 UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
-# Frames of a traceback that are not the user's.
-HIDDEN = (
-    str(Path(__file__).parents[2]),
-    str(Path("torch", "nn", "modules", "module.py")),
-    str(Path("importlib", "__init__.py")),
-    "<frozen importlib",
-)
 OUTLIER = 1000  # outputs above this multiple of the median of all different ones
 MEDIAN_SIZE = 100_000  # outputs of which the median is taken
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
@@ -87,7 +78,8 @@ class Runner:
     def call_model(self, found: LocatedBatch, place: str) -> Any:
         """Call the model on a copy of a batch, which it may change."""
         batch = copy.deepcopy(found.batch)
-        with torch.no_grad(), naming_memory(place, HINT), naming_model(place):
+        code = describe_call(self.call, batch)
+        with torch.no_grad(), naming_memory(place, HINT), running(code, place):
             if self.dtype is not torch.float64:
                 return self.call(self.model, batch)
             with default_float64(), Widening() if self.widens else nullcontext():
@@ -116,7 +108,7 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
     try:
         model = copy_in_float64(runner.model)
         exact = Runner(model, runner.call, torch.float64, limit, kinds=runner.kinds)
-        with torch.no_grad():
+        with torch.no_grad(), running(describe_call(runner.call, found.batch), "float64"):
             exact.widens = needs_widening(lambda: runner.call(model, copy.deepcopy(found.batch)))
         outputs = find_tensor(exact.call_model(found, "float64"))
     except Exception as error:
@@ -186,29 +178,3 @@ def perturbed(model: Any, seed: int, units: int) -> Iterator[None]:
         with torch.no_grad():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(old)
-
-
-@contextmanager
-def naming_model(place: str) -> Iterator[None]:
-    """Name the batch in an exception of the user's model, and show their part of the traceback.
-
-    Raises:
-        ModelError: there was one.
-    """
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        if isinstance(error, Exception) and is_out_of_memory(error):
-            raise
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not any(hidden in frame.filename for hidden in HIDDEN)
-        ]
-        lines = traceback.format_list(frames) + traceback.format_exception_only(error)
-        wrong_arguments = isinstance(error, TypeError) and not frames
-        raise ModelError(
-            f"{place}: the model raised {type(error).__name__}",
-            hint=CALL_HINT if wrong_arguments else None,
-            traceback="".join(lines),
-        ) from error
