@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqpack_cli.errors import MAX_SEED, ModelError
+from seqpack_cli.errors import MAX_SEED, ModelError, join_items
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.causality import check_causal, check_loss
@@ -20,6 +21,7 @@ from seqpack_cli.verification.user_models.model_report import (
     ModelReport,
 )
 from seqpack_cli.verification.user_models.model_state import restoring
+from seqpack_cli.verification.user_models.outputs import list_outputs
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
 from seqpack_cli.verification.user_models.runner import (
     Runner,
@@ -74,6 +76,7 @@ def check_batches(run: ModelRun, cases: Iterable[Case]) -> None:
         for case in cases:
             check_batch(run, case)
             run.on_batch()
+        _note_unchecked(run.report)
         run.report.outputs = run.runners[0].kinds.kind if run.runners is not None else None
     _note_batch_norm(run)
 
@@ -129,13 +132,16 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     """Return the runners in float64, if possible, and in the model's own dtype."""
     dtype = find_dtype(run.model)
     own = Runner(run.model, run.call, dtype, LIMITS[dtype], is_gate=dtype in JUDGED)
-    tried = [(case.place, case.found)]
-    if case.can_rebuild:
-        number = max(case.found.numbers, key=lambda number: len(case.found.cells[number]))
-        place = f"{case.place}: {case.name(number)} alone"
-        tried.append((place, case.rebuild([number]).found))
-    for place, found in tried:
-        own.run(found, place)
+    returned = own.call_model(case.found, case.place)
+    own.kinds.read(returned, case.found, case.place)
+    for number in _choose_extremes(case) if case.can_rebuild else ():
+        with contextlib.suppress(ModelError):  # which the check `alone` raises
+            own.run(case.rebuild([number]).found, f"{case.place}: {case.name(number)} alone")
+    num_tensors = len(list_outputs(returned))
+    if num_tensors > 1:
+        run.report.note(
+            f"the model returns {num_tensors} tensors: only the first, or logits, was checked"
+        )
     runners = [own]
     if dtype is not torch.float64:
         exact, why = in_float64(own, case.found, LIMITS[torch.float64])
@@ -147,6 +153,12 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
         str(runner.dtype).removeprefix("torch.") for runner in runners if runner.is_gate
     ]
     return runners
+
+
+def _choose_extremes(case: Case) -> list[int]:
+    """Choose a longest and a shortest sequence, whose outputs differ in shape where they can."""
+    cells, numbers = case.found.cells, case.found.numbers
+    return [choose(numbers, key=lambda number: len(cells[number])) for choose in (max, min)]
 
 
 def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
@@ -181,6 +193,13 @@ def _compare_runs(runners: list[Runner], case: Case) -> str | None:
         if not error <= runner.limit:
             return f"differ by {error:.2g} (limit {runner.limit:.2g})"
     return None
+
+
+def _note_unchecked(report: ModelReport) -> None:
+    """Name the checks of rebuilt batches that did not run, since most faults are found by them."""
+    for name in (each for each in ("alone", "order") if each in report.unchecked):
+        reasons = report.checks[name].why_not
+        report.note(f"{name} was not checked: {join_items(reasons) or 'its batches failed before'}")
 
 
 def _note_batch_norm(run: ModelRun) -> None:

@@ -55,7 +55,9 @@ class OtherOutputs:
             return "it is neither per token nor per sequence"
         if len({kind in (TOKEN, ROWS) for kind, _ in choices}) > 1:
             return "it may be per token or per sequence"
-        kind, features = min(choices, key=lambda each: (TOKEN, ROWS, SEQUENCE, STATES).index(each[0]))
+        kind, features = min(
+            choices, key=lambda each: (TOKEN, ROWS, SEQUENCE, STATES).index(each[0])
+        )
         if kind in (SEQUENCE, STATES) and all(
             found.ids.ndim > 1 and found.ids.shape[-1] in features for _, found in pairs
         ):

@@ -32,7 +32,8 @@ def verify_model(
     """Check that a model computes each sequence of a batch as if it were alone.
 
     The model is run on its own device, in its dtype and, where possible, as a copy in float64.
-    Weights, buffers, training mode and random generators are as before at the end.
+    Weights, buffers, training mode, attributes that it sets anew and random generators are as
+    before at the end.
 
     Args:
         batches: a ShardDataset; a DataLoader; a data set of samples (anything with `[i]` and
@@ -40,8 +41,8 @@ def verify_model(
         model: an nn.Module, or anything that can be called and has `parameters()`.
         collate_fn: makes a batch of a list of samples, one sequence of each. That of a ShardDataset
             or a DataLoader is found by itself. For an iterable of batches it gets the ids of each
-            sequence, int64[length]; without it, what needs other batches is reported as not
-            checked.
+            sequence, int64[length], or TokenSequences if the batches are ours; without it, what
+            needs other batches is reported as not checked.
         call: `call(model, batch)` returns the outputs. None calls it as is usual for our batch
             classes: with the PackedSequence, with ids and mask, or with the keyword arguments of
             transformers.
