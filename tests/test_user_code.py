@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from command import run
 from shard_reference import make_shards
+from torch import nn
+
+from seqpack_cli import ShardDataset, TokenSequence, collate_varlen, verify_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,6 +51,13 @@ def make(vocab_size, device, dtype):
 
 def make_exits(vocab_size, device, dtype):
     return Exits(vocab_size)
+
+class Sparse(Model):
+    def forward(self, ids, mask):
+        return self.embedding(ids).to_sparse()
+
+def make_sparse(vocab_size, device, dtype):
+    return Sparse(vocab_size)
 
 def make_other(vocab_size, device, dtype):
     return Other(vocab_size)
@@ -106,6 +118,12 @@ REFUSED = [
         "hint: if it takes other arguments, pass --call MODULE:FUNCTION",
     ),
     (
+        "user_module:make_sparse",
+        5,
+        "--model user_module:make_sparse: its outputs cannot be compared",
+        "Error: ",
+    ),
+    (
         "user_module:no_arguments",
         5,
         "the function raised TypeError, called as no_arguments(vocab_size, device, dtype)",
@@ -134,3 +152,52 @@ def test_message_says_what_the_user_code_did(
     assert message in result.stderr
     assert hint in result.stderr
     assert "importlib" not in result.stderr
+
+
+class Restless(nn.Module):
+    """A model that changes all kinds of its state in each call."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 4)
+        self.last = nn.LazyLinear(4)
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("resized", torch.zeros(0))
+        self.table = torch.zeros(0)
+
+    def forward(self, ids: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        self.embedding.weight.clamp_(-0.1, 0.1)
+        embedded = self.embedding(ids)
+        self.average = self.average + embedded.mean()
+        self.resized.resize_(ids.shape[1])
+        self.table, self.added = torch.zeros(ids.shape[1]), random.random()
+        return self.last(embedded)
+
+
+def test_all_state_of_a_model_is_as_before(padded: Path) -> None:
+    shards = ShardDataset(padded)
+    model = Restless(shards.vocab_size)
+    weight = model.embedding.weight.detach().clone()
+    names, buffers, drawn = set(vars(model)), list(model.buffers()), random.getstate()
+    assert verify_model(shards, model).passed
+    assert torch.equal(model.embedding.weight, weight)
+    assert all(one is other for one, other in zip(model.buffers(), buffers, strict=True))
+    assert model.average.tolist() == [0.0] * 4
+    assert len(model.resized) == len(model.table) == 0
+    assert set(vars(model)) == names
+    assert random.getstate() == drawn
+    assert model.last.in_features == 4
+
+
+def test_collate_function_that_drops_a_sequence_is_named_with_its_batch() -> None:
+    def collate(samples: list[TokenSequence]) -> Any:
+        return collate_varlen(samples[:-1] or samples)
+
+    ids = torch.arange(1, 10)
+    samples = [TokenSequence(ids[:length], index) for index, length in enumerate((2, 5, 9, 3))]
+    with pytest.raises(ValueError, match=r"list: batch 0: .*collate_fn"):
+        verify_model(samples, nn.Embedding(10, 4), collate_fn=collate, call=call_ids)
+
+
+def call_ids(model: nn.Module, batch: Any) -> Any:
+    return model(batch.ids)

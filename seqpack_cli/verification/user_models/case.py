@@ -66,8 +66,11 @@ class Case:
         """
         assert self.samples is not None and self.collate is not None  # noqa: S101
         batch = to_device(self.collate([self.samples[number] for number in numbers]), self.device)
-        found = locate_batch(batch, self.locate)
-        return Rebuilt(found, match(self.found, numbers, found))
+        try:
+            found = locate_batch(batch, self.locate)
+            return Rebuilt(found, match(self.found, numbers, found))
+        except ValueError as error:
+            raise ValueError(f"{self.place}: {error}") from error
 
     def change(self, cells: torch.Tensor, values: torch.Tensor) -> LocatedBatch:
         """Return the batch with other ids in some cells."""

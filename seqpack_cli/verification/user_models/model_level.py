@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.errors import ModelError
 from seqpack_cli.training.collate import OF_LAYOUT
+from seqpack_cli.verification.device import naming_memory
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import MODEL, LevelReport
 from seqpack_cli.verification.user_models.batch_kinds import KINDS, bind_collate, call_by_kind
@@ -16,6 +20,7 @@ from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.check_model import ModelRun, check_batches
 from seqpack_cli.verification.user_models.load_function import load_function, make_model
 from seqpack_cli.verification.user_models.model_report import ModelReport
+from seqpack_cli.verification.user_models.runner import HINT
 
 
 def verify_user_model(run: Verification, batches: BatchTable) -> BatchTable:
@@ -41,9 +46,25 @@ def verify_user_model(run: Verification, batches: BatchTable) -> BatchTable:
         report = ModelReport(options.model, options.dtype, call=options.call)
         model_run = ModelRun(model, call, report, options.causal, options.seed)
         model_run.on_batch = lambda: run.progress.on_advance(1)
-        check_batches(model_run, _iter_cases(run, chosen))
+        place = f"--model {options.model}"
+        with _naming_outputs(place), naming_memory(place, HINT):
+            check_batches(model_run, _iter_cases(run, chosen))
         _add_to_report(run, level, report)
     return run.keep_faultless(batches)
+
+
+@contextmanager
+def _naming_outputs(place: str) -> Iterator[None]:
+    """Name the model where its outputs are of a kind that torch cannot compare.
+
+    Otherwise the exit code would be that of a fault.
+    """
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"{place}: its outputs cannot be compared", traceback=traceback.format_exc()
+        ) from error
 
 
 def _iter_cases(run: Verification, chosen: list[int]) -> Iterator[Case]:

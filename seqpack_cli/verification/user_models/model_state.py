@@ -48,12 +48,13 @@ def name_dropout(found: list[tuple[str, nn.Module, str]]) -> list[str]:
 def restoring(model: Any) -> Iterator[list[str]]:
     """Switch off a model's dropout, and restore everything at the end; yield where dropout was.
 
-    Everything is weights, buffers, modes and the random generators of torch, numpy and Python.
+    Everything is weights, buffers, modes, other attributes that were set anew, and the random
+    generators of torch, numpy and Python.
     """
     found = find_dropout(model)
-    values = [getattr(module, attribute) for _, module, attribute in found]
     named = name_dropout(found)
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    attributes = [(module, dict(vars(module))) for module in modules if not _is_lazy(module)]
     modes = [module.training for module in modules]
     saved = [*_save_tensors(modules)]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
@@ -66,13 +67,20 @@ def restoring(model: Any) -> Iterator[list[str]]:
         finally:
             random.setstate(others[0])
             np.random.set_state(others[1])
-            for (_, module, attribute), value in zip(found, values, strict=True):
-                setattr(module, attribute, value)
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-            for store, name, tensor, before in saved:
-                _restore_tensor(tensor, before)
+            for module, before in attributes:
+                vars(module).clear()
+                vars(module).update(before)
+            for store, name, tensor, copied in saved:
+                _restore_tensor(tensor, copied)
                 store[name] = tensor
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    """Return whether a module gets its shapes from the first batch, which it keeps."""
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return any(each is not None and is_lazy(each) for each in tensors)
 
 
 def _save_tensors(modules: list[nn.Module]) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:

@@ -32,7 +32,8 @@ def verify_model(
     """Check that a model computes each sequence of a batch as if it were alone.
 
     The model is run on its own device, in its dtype and, where possible, as a copy in float64.
-    Weights, buffers, training mode and random generators are as before at the end.
+    Weights, buffers, training mode, attributes that it sets anew and random generators are as
+    before at the end.
 
     Args:
         batches: a ShardDataset; a DataLoader; a data set of samples (anything with `[i]` and
