@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from seqpack_cli.errors import MAX_SEED, ModelError
+from seqpack_cli.training.token_sequences import TokenSequence
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.causality import check_causal, check_loss
+from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.model_report import (
     CHECKS,
     LEVEL,
@@ -76,6 +78,7 @@ def check_batches(run: ModelRun, cases: Iterable[Case]) -> None:
             run.on_batch()
         run.report.outputs = run.runners[0].kinds.kind if run.runners is not None else None
     _note_batch_norm(run)
+    _note_unjudged(run.report)
 
 
 def check_batch(run: ModelRun, case: Case) -> None:
@@ -86,6 +89,7 @@ def check_batch(run: ModelRun, case: Case) -> None:
     report.num_batches += 1
     report.num_sequences += len(case.found.numbers)
     report.num_tokens += sum(map(len, case.found.cells))
+    _compare_samples(run, case)
     if not _are_steady(run, run.runners, case):
         return
     seen: set[str] = set()
@@ -97,10 +101,36 @@ def check_batch(run: ModelRun, case: Case) -> None:
             Trial(case, runner, report, generator, outputs, seen, counts=is_first),
             causal=run.causal,
         )
+    for name, why in run.runners[0].others.left_out.items():
+        report.note(f"{name} is not checked: {why}")
+
+
+def _compare_samples(run: ModelRun, case: Case) -> None:
+    """Add a finding where a collate function lays out other ids than those of its sample."""
+    for number, sample in enumerate(case.samples or ()):
+        if not isinstance(sample, TokenSequence) or not len(case.found.cells[number]):
+            continue
+        found, expected = case.found.sequence(number).tolist(), sample.ids.tolist()
+        if found != expected:
+            both = zip(found, expected, strict=False)
+            place = next((i for i, (one, other) in enumerate(both) if one != other), None)
+            what = f"has {len(found)} ids, its sample has {len(expected)}"
+            if place is not None:
+                what = f"has id {found[place]} as token {place}, its sample has {expected[place]}"
+            what = f"{case.name(number)}, as collate_fn lays it out, {what}"
+            run.report.findings.append(Finding(LEVEL, case.source, what, case.index, number))
+            return
 
 
 def _check_in(trial: Trial, *, causal: bool) -> None:
     """Run the checks of one batch in one dtype."""
+    _check_properties(trial, causal=causal)
+    for check in trial.unjudged:
+        counts = trial.report.checks[check].unjudged
+        counts[trial.dtype] = counts.get(trial.dtype, 0) + 1
+
+
+def _check_properties(trial: Trial, *, causal: bool) -> None:
     outputs = [each for each in trial.base.sequences if each.numel()]
     if not all(map(is_sound, outputs)):
         number = next(
@@ -131,11 +161,10 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     own = Runner(run.model, run.call, dtype, LIMITS[dtype], is_gate=dtype in JUDGED)
     tried = [(case.place, case.found)]
     if case.can_rebuild:
-        number = max(case.found.numbers, key=lambda number: len(case.found.cells[number]))
-        place = f"{case.place}: {case.name(number)} alone"
-        tried.append((place, case.rebuild([number]).found))
-    for place, found in tried:
-        own.run(found, place)
+        for number in _choose_extremes(case.found):
+            place = f"{case.place}: {case.name(number)} alone"
+            tried.append((place, case.rebuild([number]).found))
+    own.learn(tried)
     runners = [own]
     if dtype is not torch.float64:
         exact, why = in_float64(own, case.found, LIMITS[torch.float64])
@@ -147,6 +176,14 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
         str(runner.dtype).removeprefix("torch.") for runner in runners if runner.is_gate
     ]
     return runners
+
+
+def _choose_extremes(found: LocatedBatch) -> list[int]:
+    """Return the longest sequence, and the shortest of several tokens if it has another length."""
+    lengths = {number: len(found.cells[number]) for number in found.numbers}
+    longest = max(lengths, key=lambda number: lengths[number])
+    several = [number for number in lengths if 1 < lengths[number] < lengths[longest]]
+    return [longest, *sorted(several, key=lambda number: lengths[number])[:1]]
 
 
 def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
@@ -174,13 +211,26 @@ def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
 def _compare_runs(runners: list[Runner], case: Case) -> str | None:
     """Return by how much two runs of a batch differ; None if that is below the limit."""
     for runner in runners:
-        first, second = (runner.run(case.found, case.place).sequences for _ in range(2))
+        outputs = [runner.run(case.found, case.place) for _ in range(2)]
+        first, second = (each.sequences for each in outputs)
         if not all(is_sound(each) for each in first if each.numel()):
             continue  # which is reported as such
         error = max(map(largest_error, first, second)) / find_scale(first)
         if not error <= runner.limit:
             return f"differ by {error:.2g} (limit {runner.limit:.2g})"
+        runner.others.leave_out_random([each.others for each in outputs], runner.limit)
     return None
+
+
+def _note_unjudged(report: ModelReport) -> None:
+    """Say plainly where rounding errors left nothing to judge."""
+    for name, check in report.checks.items():
+        for dtype, num_batches in check.unjudged.items():
+            batches = f"{num_batches} of {report.num_batches} batches"
+            report.note(
+                f"not judged: {name} in {batches} in {dtype}: some outputs move by more when "
+                "weights change in their last places"
+            )
 
 
 def _note_batch_norm(run: ModelRun) -> None:

@@ -27,13 +27,18 @@ from seqpack_cli.verification.user_models.float64 import (
     needs_widening,
 )
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.other_outputs import OtherOutputs
 from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
+    SEQUENCE,
+    STATES,
+    TOKEN,
     OutputKinds,
     find_loss,
     find_tensor,
 )
 
+WIDE = (torch.float64, torch.complex128)
 NUM_PERTURBED = 6  # runs with slightly changed weights
 # Units in the last place by which weights are changed, and the limit as a multiple of what that
 # moves. 16 units of bfloat16 would be an eighth of each weight.
@@ -50,12 +55,23 @@ MEDIAN_SIZE = 100_000  # outputs of which the median is taken
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
 
 
+Parts = dict[str, torch.Tensor]  # of a sequence: "" is its outputs, the others have names
+
+
 @dataclass
 class Outputs:
     """What a model gave for a batch."""
 
     sequences: list[torch.Tensor]  # of each sequence, [length, features] or [1, features]
     loss: float | None
+    others: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # beside them, by name
+
+    def parts(self, number: int) -> Parts:
+        """Return all outputs of a sequence."""
+        return {
+            "": self.sequences[number],
+            **{key: each[number] for key, each in self.others.items()},
+        }
 
 
 @dataclass
@@ -69,6 +85,18 @@ class Runner:
     is_gate: bool = True
     widens: bool = False
     kinds: OutputKinds = field(default_factory=OutputKinds)
+    others: OtherOutputs = field(default_factory=OtherOutputs)
+
+    def learn(self, tried: list[tuple[str, LocatedBatch]]) -> None:
+        """Find out what the outputs are, from a few batches.
+
+        Raises:
+            OptionError: they are neither per token nor per sequence.
+        """
+        returned = [(self.call_model(found, place), found) for place, found in tried]
+        for (place, found), (each, _) in zip(tried, returned, strict=True):
+            self.kinds.read(each, found, place)
+        self.others.learn(returned)
 
     def run(self, found: LocatedBatch, place: str) -> Outputs:
         """Return the outputs of each sequence.
@@ -81,7 +109,17 @@ class Runner:
         returned = self.call_model(found, place)
         sequences = [_flatten(each) for each in self.kinds.read(returned, found, place)]
         loss = find_loss(returned)
-        return Outputs(sequences, None if loss is None else float(loss))
+        others = {
+            name: [_flatten(each) for each in parts]
+            for name, parts in self.others.read(returned, found).items()
+            if self.dtype is not torch.float64 or parts[0].dtype in WIDE
+        }
+        return Outputs(sequences, None if loss is None else float(loss), others)
+
+    def is_per_sequence(self, name: str) -> bool:
+        """Return whether a part of the outputs is per sequence, not per token."""
+        kind = self.others.kinds.get(name, TOKEN) if name else self.kinds.kind
+        return kind in (SEQUENCE, STATES)
 
     def call_model(self, found: LocatedBatch, place: str) -> Any:
         """Call the model on a copy of a batch, which it may change."""
@@ -92,22 +130,31 @@ class Runner:
             with default_float64(), Widening() if self.widens else nullcontext():
                 return self.call(self.model, batch)
 
-    def measure_noise(self, found: LocatedBatch, place: str) -> torch.Tensor:
+    def measure_noise(self, found: LocatedBatch, place: str) -> dict[str, list[torch.Tensor]]:
         """Return a multiple of how far outputs move if weights change in their last places.
 
-        One number for each feature, so that one that amplifies rounding errors hides no other.
+        By the name of the part, of each sequence, one number for each feature, so that one that
+        amplifies rounding errors hides no other.
         """
         is_narrow = self.dtype.itemsize == 2
         units = UNITS_16_BIT if is_narrow else UNITS
         before = self.run(found, place)
-        moved = torch.zeros(before.sequences[0].shape[1], dtype=torch.float64)
+        numbers = range(len(before.sequences))
+        moved = {
+            name: [torch.zeros(before.parts(number)[name].shape[1]).double() for number in numbers]
+            for name in before.parts(0)
+        }
+        times = TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE
         for seed in range(NUM_PERTURBED):
             with perturbed(self.model, seed, units):
                 after = self.run(found, place)
-            for old, new in zip(before.sequences, after.sequences, strict=True):
-                if len(old):
-                    moved = moved.maximum(find_errors(old, new).amax(dim=0))
-        return moved * (TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE)
+            for number in numbers:
+                old, new = before.parts(number), after.parts(number)
+                for name in old.keys() & new.keys():
+                    if len(old[name]):
+                        error = find_errors(old[name], new[name]).amax(dim=0) * times
+                        moved[name][number] = moved[name][number].maximum(error)
+        return moved
 
 
 def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runner | None, str]:
@@ -115,12 +162,13 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
     try:
         model = copy_in_float64(runner.model)
         exact = Runner(model, runner.call, torch.float64, limit, kinds=runner.kinds)
+        exact.others = runner.others
         with torch.no_grad():
             exact.widens = needs_widening(lambda: runner.call(model, copy.deepcopy(found.batch)))
         outputs = find_tensor(exact.call_model(found, "float64"))
     except Exception as error:
         return None, f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    if outputs is None or outputs.dtype not in (torch.float64, torch.complex128):
+    if outputs is None or outputs.dtype not in WIDE:
         return None, f"its outputs stay {'none' if outputs is None else outputs.dtype}"
     return exact, ""
 
