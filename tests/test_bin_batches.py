@@ -158,3 +158,11 @@ def test_bins_are_shuffled_anew_for_another_seed() -> None:
     # Best fit alone would put the row of the longest sequence first.
     widest = [max(row[2] for row in batch) for batch in plans[0]]
     assert widest != sorted(widest, reverse=True)
+
+
+def test_streams_without_a_row_take_no_memory() -> None:
+    options = PackOptions(layout="streams", max_tokens=4, batch_size=2**31 - 1).resolve()
+    plan = plan_batches(Parts([[3, 7]]), options)
+    assert isinstance(plan.order, ArrayOrder)
+    assert plan.order.rows.row_indices.tolist() == [2**31 - 4, 2**31 - 4, 2**31 - 3, 2**31 - 2]
+    assert plan.table.num_cells.tolist() == [4 * (2**31 - 1)]

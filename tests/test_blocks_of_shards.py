@@ -18,6 +18,7 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.token_store import TokenStore
@@ -55,7 +56,7 @@ def list_tokens(shard: Shard) -> dict[int, tuple[int, int, int]]:
         assert batch.original_indices is not None
         rows = batch.rows()
         starts = [0] * len(rows)
-        if isinstance(batch, VarlenBatch):
+        if isinstance(batch, (VarlenBatch, StreamsBatch)):
             assert batch.piece_starts is not None
             starts = batch.piece_starts.tolist()
         for row, sequence, start in zip(rows, batch.original_indices, starts, strict=True):
@@ -165,7 +166,7 @@ def test_blocks_go_upwards_and_are_about_as_large_as_asked(
 
 
 def count_cells(batch: Batch) -> int:
-    if isinstance(batch, VarlenBatch):
+    if isinstance(batch, (VarlenBatch, StreamsBatch)):
         return len(batch.data)
     return len(batch.lengths) * int(batch.lengths.max())
 

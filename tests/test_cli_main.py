@@ -105,7 +105,10 @@ def _complete(shell: str, line: str) -> list[str]:
     ("line", "expected"),
     [
         ("seqpack ver", ["plain,verify"]),
-        ("seqpack pack tokens --layout ", ["plain,packed", "plain,padded", "plain,varlen"]),
+        (
+            "seqpack pack tokens --layout ",
+            ["plain,packed", "plain,padded", "plain,varlen", "plain,streams"],
+        ),
         (
             "seqpack tokenize a.txt --over",
             ["plain,--overflow", "plain,--overlap", "plain,--overwrite"],

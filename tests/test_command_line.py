@@ -58,6 +58,8 @@ PACK_OPTIONS = (
     PackOptions("padded", buckets="auto", num_buckets=3, pad_to_multiple=8, padding_side="left"),
     PackOptions("padded", order="none", drop_shorter=2, drop_longer=9),
     PackOptions("varlen", max_tokens=99, fill="sequential", shuffle=False),
+    PackOptions("varlen", batch_size=4, max_tokens=96, align_sequences=8, last_batch="pad"),
+    PackOptions("streams", batch_size=4, max_tokens=96),
     PackOptions(where=("a,b = 'it''s'", "-x != -1", "a,b = 'it''s'")),
     PackOptions(split="train=0.9,test=rest", split_seed=5, drop_column=("-x", "it's")),
     PackOptions(split="a,b", split_by="-my split", passes="my a=2.5,-b=.5", store_column="src"),

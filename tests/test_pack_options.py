@@ -78,12 +78,12 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str | None]] = [
     (
         {"align_sequences": 2},
         "--align-sequences 2 needs --layout varlen",
-        "to round the widths of padded batches, pass --pad-to-multiple",
+        "to round the widths of --layout padded, pass --pad-to-multiple",
     ),
     (
         {**STREAMS, "max_tokens": None},
         "--layout streams needs --max-tokens",
-        "pass the length of a row, for example --max-tokens 2048",
+        "pass the steps of a batch, for example --max-tokens 128",
     ),
     ({**STREAMS, "fill": "best-fit"}, f"--fill best-fit {CUT}", "leave out --fill best-fit"),
     ({**STREAMS, "overflow": "drop"}, f"--overflow drop {CUT}", "leave out --overflow drop"),

@@ -18,7 +18,7 @@ from seqpack_cli.verification.integers import stacks
 from seqpack_cli.verification.integers.blocks import NO_ID, Stack, cut_blocks, read_block
 from seqpack_cli.verification.integers.stacks import all_hold, check_stack
 
-TORCH_KINDS = {name: kind for name, kind in KINDS.items() if kind.layout != "varlen"}
+TORCH_KINDS = {name: kind for name, kind in KINDS.items() if not kind.shares_rows}
 every_kind = pytest.mark.parametrize("kind", TORCH_KINDS.values(), ids=TORCH_KINDS)
 
 Case = tuple[Stack, torch.Tensor, torch.Tensor]
@@ -27,7 +27,7 @@ Case = tuple[Stack, torch.Tensor, torch.Tensor]
 def iter_stacks(shard: Shard, store: TokenStore, max_cells: int) -> Iterator[Case]:
     """Yield each stack of a shard with its data and what is expected, flat int32."""
     for span in cut_blocks(shard, max_cells=max_cells):
-        block = read_block(shard, store, span, max_tokens=None)
+        block = read_block(shard, store, span, piece_length=None)
         assert block.is_of_store
         data, expected = (
             torch.from_numpy(array.astype(np.int32)) for array in (block.data, block.expected)

@@ -42,7 +42,11 @@ def keys() -> st.SearchStrategy[list[Key]]:
     pieces = whole.flatmap(
         lambda index: st.integers(0, LENGTHS[index] - 1).flatmap(
             lambda start: st.builds(
-                Piece, st.just(index), st.just(start), st.integers(1, LENGTHS[index] - start)
+                Piece,
+                st.just(index),
+                st.just(start),
+                st.integers(1, LENGTHS[index] - start),
+                st.integers(-1, 9),
             )
         )
     )
@@ -169,12 +173,18 @@ def test_what_is_nearly_filler_is_an_index_error(store: Path, filler: Piece) -> 
         StoreDataset(store)[filler]
 
 
+@pytest.mark.parametrize("row_index", [-2, 2**63])
+def test_piece_in_no_row_is_an_index_error(store: Path, row_index: int) -> None:
+    with pytest.raises(IndexError, match=f"row_index is {row_index}, expected 0 or more, or -1$"):
+        StoreDataset(store)[Piece(1, 0, 1, row_index)]
+
+
 def test_piece_of_a_negative_length_is_an_index_error(store: Path) -> None:
     with pytest.raises(IndexError, match=r"is out of range: the sequence has 9 tokens$"):
         StoreDataset(store)[Piece(1, 0, -1)]
 
 
-@pytest.mark.parametrize("key", [1.9, "1", True, (1,), (1, 2, 3, 4), Piece(1, 0.5, 2)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("key", [1.9, "1", True, (1,), (1, 2, 3, 4, 5), Piece(1, 0.5, 2)])  # type: ignore[arg-type]
 def test_key_that_is_no_integer_is_a_type_error(store: Path, key: object) -> None:
     with pytest.raises(TypeError, match="integer"):
         StoreDataset(store)[key]  # type: ignore[index]

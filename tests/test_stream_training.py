@@ -208,3 +208,12 @@ def test_no_repeats_is_what_streams_do_anyway(dataset: ShardDataset) -> None:
     options = SamplerOptions(repeat=False)
     sampler = EpochSampler(dataset, shuffle=False, rank=2, world_size=3, options=options)
     assert len([*sampler]) == len(dataset)
+
+
+@pytest.mark.parametrize("streams", [(1, 1), (0, NUM_STREAMS + 1), (-1, 1)])
+def test_streams_that_a_batch_has_not_are_refused(
+    dataset: ShardDataset, streams: tuple[int, int]
+) -> None:
+    message = f"^streams {streams[0]} to {streams[1]}, expected some of the {NUM_STREAMS} streams "
+    with pytest.raises(ValueError, match=message):
+        dataset[StreamSlice(0, *streams)]

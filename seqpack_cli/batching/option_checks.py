@@ -67,9 +67,12 @@ def check_shared_rows(options: PackOptions) -> None:
     """Refuse options that conflict with rows that several sequences share."""
     layout = f"--layout {options.layout}"
     if options.max_tokens is None:
+        example = "the steps of a batch, for example --max-tokens 128"
+        if not options.carries_state:
+            example = "the length of a row, for example --max-tokens 2048"
         raise OptionError(
             f"{layout} needs --max-tokens",
-            hint="pass the length of a row, for example --max-tokens 2048",
+            hint=f"pass {example}",
         )
     refused = {
         "--window": options.window is not None,
@@ -160,7 +163,7 @@ def check_rows(options: PackOptions) -> None:
     if options.align_sequences != 1:
         raise OptionError(
             f"--align-sequences {options.align_sequences} needs --layout varlen",
-            hint="to round the widths of padded batches, pass --pad-to-multiple",
+            hint="to round the widths of --layout padded, pass --pad-to-multiple",
         )
     if options.overflow == "split":
         raise OptionError(

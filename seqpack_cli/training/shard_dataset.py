@@ -147,6 +147,11 @@ class ShardDataset(Dataset[BatchTensors]):
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         if isinstance(index, StreamSlice):
+            if not 0 <= index.start < index.stop <= (self.num_streams or 0):
+                raise ValueError(
+                    f"streams {index.start} to {index.stop}, expected some of the "
+                    f"{self.num_streams or 0} streams of a batch"
+                )
             batch = take_streams(self._take(index.batch), index.start, index.stop)
         else:
             batch = self._take(index)

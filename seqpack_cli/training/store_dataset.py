@@ -14,6 +14,7 @@ from typing import NamedTuple, SupportsIndex, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
+from seqpack_cli.errors import MAX_COUNT
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index
 from seqpack_cli.runs.arguments import checks_arguments
@@ -177,6 +178,8 @@ class StoreDataset(Dataset[TokenSequence]):
         longest = int(store.lengths[index])
         if start < 0 or length < 1 or start + length > longest:
             raise IndexError(f"{key} is out of range: the sequence has {longest} tokens")
+        if not NO_ROW <= row_index <= MAX_COUNT:
+            raise IndexError(f"{key}: row_index is {row_index}, expected 0 or more, or {NO_ROW}")
         return Piece(index, start, length, row_index)
 
     def __getstate__(self) -> dict[str, object]:

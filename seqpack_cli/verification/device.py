@@ -98,13 +98,7 @@ def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[Non
     num_threads = torch.get_num_threads()
     if hidden_size < THREADED_SIZE:
         torch.set_num_threads(1)
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    settings: list[tuple[Any, str, Any]] = [
-        (matmul, "allow_tf32", False),
-        (cudnn, "allow_tf32", False),
-    ]
-    if hasattr(cudnn, "rnn"):  # torch 2.9 has new names and refuses a mix of both
-        settings = [(matmul, "fp32_precision", "ieee"), (cudnn.rnn, "fp32_precision", "ieee")]
+    settings = find_tf32_settings()
     before = [getattr(owner, name) for owner, name, _ in settings]
     for owner, name, value in settings:
         setattr(owner, name, value)
@@ -115,6 +109,14 @@ def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[Non
         for (owner, name, _), value in zip(settings, before, strict=True):
             setattr(owner, name, value)
         torch.set_num_threads(num_threads)
+
+
+def find_tf32_settings() -> list[tuple[Any, str, Any]]:
+    """Return torch's settings of TF32: an object, its attribute, and the value without TF32."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(cudnn, "rnn"):  # torch 2.9 has new names and refuses a mix of both
+        return [(matmul, "fp32_precision", "ieee"), (cudnn.rnn, "fp32_precision", "ieee")]
+    return [(matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
 
 
 @dataclass(frozen=True)

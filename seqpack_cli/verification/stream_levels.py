@@ -78,7 +78,7 @@ def control_streams(
 
 
 def _differ_at_tokens(span: StreamSpan, other: StreamSpan) -> bool:
-    is_other = (span.resets != other.resets).view(-1)
+    is_other = (span.resets != other.resets).flatten()
     return bool(is_other[span.cells].any())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, join_items
@@ -9,6 +10,10 @@ from seqpack_cli.reporting.terminal.model_lines import show_model
 from seqpack_cli.reporting.wording import count, show_rounded
 
 MAX_FINDINGS = 4 * MAX_LISTED_ITEMS
+VARYING = re.compile(
+    r": (all |from )?its tokens?\b.*|\d[\d,.]*(e[-+]\d+)?"
+)  # in findings of one kind
+BATCH = re.compile(r"(.*): batch (\d+):")  # the shard and the batch of a finding
 CAUGHT = {True: "caught", False: "MISSED", None: "n/a"}  # n/a: not possible in this shard
 
 
@@ -63,9 +68,25 @@ def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
 
 
 def _show_findings(findings: list[str]) -> list[str]:
-    lines = ["", *findings[:MAX_FINDINGS]] if findings else []
-    if len(findings) > MAX_FINDINGS:
-        lines.append(f"and {len(findings) - MAX_FINDINGS:,} more (all with --json)")
+    """Return the first findings; of those that only numbers and tokens tell apart, a few."""
+    alike: dict[str, list[str]] = {}
+    for finding in findings:
+        alike.setdefault(VARYING.sub("#", finding), []).append(finding)
+    lines = [""] if findings else []
+    num_left, num_hidden = MAX_FINDINGS, 0
+    for group in alike.values():
+        if not num_left:
+            num_hidden += len(group)
+            continue
+        shown = group[: min(num_left, MAX_LISTED_ITEMS)]
+        num_left -= len(shown)
+        lines += shown
+        if others := group[len(shown) :]:
+            batches = {(where[1], where[2]) for each in others if (where := BATCH.match(each))}
+            places = f" in {count(len(batches), 'batch')}" if batches else ""
+            lines.append(f"and {len(others):,} more like this{places} (all with --json)")
+    if num_hidden:
+        lines.append(f"and {num_hidden:,} more (all with --json)")
     return lines
 
 

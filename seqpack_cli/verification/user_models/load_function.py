@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -14,9 +15,11 @@ import torch
 from seqpack_cli.errors import OptionError, join_items
 from seqpack_cli.verification.device import naming_memory
 from seqpack_cli.verification.user_models.check_model import LIMITS, find_dtype
-from seqpack_cli.verification.user_models.runner import naming_model
+from seqpack_cli.verification.user_models.user_code import UserCode, arguments_of, running
 
 SMALLER = "make a smaller model, or use a larger device"
+ARGUMENTS = "(vocab_size, device, dtype)"
+EXIT_HINT = 'put what trains below `if __name__ == "__main__":`, which is not run on import'
 
 
 def load_function(option: str, name: str) -> Callable[..., Any]:
@@ -36,6 +39,7 @@ def load_function(option: str, name: str) -> Callable[..., Any]:
             f"{option} {name}: expected MODULE:FUNCTION",
             hint=f"pass {option} models:make",
         )
+    _check_module_name(option, name)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -71,12 +75,22 @@ def make_model(
     """
     make = load_function("--model", name)
     place = f"--model {name}"
-    with naming_memory(place, SMALLER), naming_model(place):
+    function_name = name.partition(":")[2]
+    kind = "the class" if isinstance(make, type) else "the function"
+    code = UserCode(
+        kind,
+        f"{function_name}{ARGUMENTS}",
+        hint=f"pass a function that takes {ARGUMENTS} and returns the model"
+        if isinstance(make, type)
+        else None,
+        exit_hint=f"let {function_name} return the model",
+    )
+    with naming_memory(place, SMALLER), running(code, place), arguments_of(function_name):
         model = make(vocab_size, device, dtype)
     if not callable(model) or isinstance(model, type) or not hasattr(model, "parameters"):
         raise OptionError(
             f"{place} returned {type(model).__name__}, expected an nn.Module",
-            hint=f"let {name.partition(':')[2]}(vocab_size, device, dtype) return the model",
+            hint=f"let {function_name}{ARGUMENTS} return the model",
         )
     found = find_dtype(model)
     weights = list(model.parameters())
@@ -92,10 +106,28 @@ def make_model(
     return result
 
 
+def _check_module_name(option: str, name: str) -> None:
+    """Refuse a path, which Python would import as the module `py` of a package, or not at all."""
+    module_name, _, function_name = name.partition(":")
+    path = Path(module_name)
+    if path.suffix != ".py" and path.name == module_name and not module_name.startswith("."):
+        return
+    parts = path.with_suffix("").parts if path.suffix == ".py" else path.parts
+    where = f"run seqpack in {path.parent}, and " if path.is_absolute() else ""
+    names = parts[-1:] if where else [each for each in parts if each != ".."]
+    raise OptionError(
+        f"{option} {name}: {module_name} is not the name of a module",
+        hint=f"{where}pass {option} {'.'.join(names).lstrip('.')}:{function_name}",
+    )
+
+
 def _import_module(option: str, name: str, module_name: str) -> Any:
     try:
-        with naming_model(f"{option} {name}"):
-            return importlib.import_module(module_name)
+        with running(UserCode(f"importing {module_name}", exit_hint=EXIT_HINT), f"{option} {name}"):
+            found = importlib.util.find_spec(module_name)
+            path = found.origin if found is not None else None
+            with arguments_of(path or module_name):
+                return importlib.import_module(module_name)
     except Exception as error:
         cause = error.__cause__
         missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
