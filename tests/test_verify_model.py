@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -116,13 +118,167 @@ def test_everything_is_restored() -> None:
     report = verify_model(draw_samples(), model, collate_fn=collate_varlen, call=call_flat)
     assert report.dropout == ["1 (Dropout, p=0.5)"]
     assert report.mode == "train"
-    assert "3 (BatchNorm1d) is in train mode" in report.notes[0]
+    assert "3 (BatchNorm1d) is in train mode" in report.notes[-1]
     assert model.training
     assert isinstance(model[1], nn.Dropout)
     assert model[1].p == 0.5
     assert torch.equal(torch.random.get_rng_state(), state)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+class Careless(nn.Module):
+    """Changes its own state, and the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB_SIZE, 8, max_norm=0.5)
+        self.register_buffer("positions", torch.zeros(0, 8))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        random.random()
+        self.positions = torch.ones(len(ids), 8, dtype=self.positions.dtype)
+        outputs = self.embedding(ids) + self.positions
+        ids.fill_(0)
+        return outputs
+
+
+def test_what_a_model_changes_is_restored() -> None:
+    model = Careless()
+    weights, state = model.embedding.weight.clone(), random.getstate()
+    batches = [collate_varlen(draw_samples())]
+    ids = batches[0].ids.clone()
+    assert verify_model(iter(batches), model, call=call_flat).findings == []
+    assert torch.equal(model.embedding.weight, weights)
+    assert len(model.positions) == 0
+    assert random.getstate() == state
+    assert torch.equal(batches[0].ids, ids)
+
+
+def add_column(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda outputs: nn.functional.pad(outputs, (0, 1), value=value)
+
+
+@pytest.mark.parametrize("value", [torch.finfo(torch.float32).min, -1e9, -torch.inf])
+def test_output_that_masks_hides_no_leak(value: float) -> None:
+    verify = partial(verify_model, draw_samples(), collate_fn=collate_varlen)
+    for reach, passes in ((0, True), (1, False)):
+        report = verify(Leaky(reach), call=lambda model, batch: add_column(value)(model(batch.ids)))
+        assert report.passed == passes
+
+
+def test_feature_that_amplifies_rounding_errors_hides_no_leak() -> None:
+    def call_chaotic(model: nn.Module, batch: Any) -> torch.Tensor:
+        outputs: torch.Tensor = model(batch.ids)
+        chaos = outputs[:, :1]
+        for _ in range(80):
+            chaos = torch.sin(4 * chaos + 1) * 3
+        return torch.cat([outputs, chaos], 1)
+
+    verify = partial(verify_model, draw_samples(), collate_fn=collate_varlen, call=call_chaotic)
+    assert not verify(Leaky(1)).passed
+
+
+@pytest.mark.parametrize("convert", [torch.view_as_complex, lambda outputs: outputs > 0])
+def test_outputs_of_other_types_are_compared(convert: Callable[[Any], Any]) -> None:
+    verify = partial(verify_model, draw_samples(), collate_fn=collate_varlen)
+
+    def call(model: nn.Module, batch: Any) -> Any:
+        leaky = model(batch.ids)  # the second half of each pair has the leak
+        return convert(torch.stack([leaky[:, 0] * 0 + 1, leaky[:, 1]], dim=1))
+
+    assert verify(Leaky(0), call=call).passed
+    assert not verify(Leaky(2), call=call).passed
+
+
+def test_findings_name_sequences_by_their_number_in_the_store() -> None:
+    samples = [each._replace(original_index=100 + each.original_index) for each in draw_samples()]
+    report = verify_model(samples, Leaky(1), collate_fn=collate_varlen, call=call_flat)
+    assert report.findings
+    assert all("outputs of sequence 10" in each.what for each in report.findings)
+
+
+def test_leak_of_another_sequence_is_no_error_of_causality() -> None:
+    options = ModelOptions(causal=True)
+    report = verify_model(
+        draw_samples(), Leaky(3), collate_fn=collate_varlen, call=call_flat, options=options
+    )
+    assert not report.passed
+    assert all(each.error == 0 for each in report.checks["causal"].errors.values())
+
+
+def call_trimmed(model: nn.Module, batch: Any) -> Any:
+    return model(batch.ids)[:, : int(batch.mask.sum(dim=1).max())]
+
+
+def call_pooled(model: nn.Module, batch: Any) -> Any:
+    return (model.embedding(batch.ids) * batch.mask[..., None]).sum(dim=1)
+
+
+@pytest.mark.parametrize(("call", "kind"), [(call_trimmed, "token"), (call_pooled, "sequence")])
+def test_other_batches_show_what_outputs_are(call: Callable[..., Any], kind: str) -> None:
+    def collate(samples: list[TokenSequence]) -> Any:
+        return collate_padded(samples, pad_id=0, pad_to_multiple=4 if len(samples) > 1 else 1)
+
+    def flat(ids: torch.Tensor) -> torch.Tensor:
+        return model.embedding(ids)
+
+    model = Leaky(0)  # 4 features, as many as the first batch has columns
+    model.forward = flat  # type: ignore[method-assign]
+    batches = [collate(draw_samples((4, 2, 1, 1))), collate(draw_samples((5, 3)))]
+    report = verify_model(iter(batches), model, collate_fn=collate, call=call)
+    assert report.findings == []
+    assert str(report.outputs).startswith(kind)
+
+
+def test_notes_say_what_was_not_checked() -> None:
+    def call(model: nn.Module, batch: Any) -> Any:
+        return {"logits": model(batch.ids), "pooler_output": model(batch.ids).sum(dim=0)}
+
+    report = verify_model(iter([collate_varlen(draw_samples())]), Leaky(0), call=call)
+    assert report.unchecked == ["alone", "order", "padding"]
+    assert report.notes[0] == (
+        "pooler_output is not checked: it is neither per token nor per sequence"
+    )
+    assert sum("was not checked: no collate_fn" in note for note in report.notes) == 2
+
+
+def test_exit_in_a_model_is_an_error() -> None:
+    def leave(*_: Any) -> None:
+        sys.exit(0)
+
+    with pytest.raises(ModelError, match="the model raised SystemExit"):
+        verify_model(draw_samples(), Leaky(0), collate_fn=collate_varlen, call=leave)
+
+
+LAID_OUT: dict[str, dict[str, Any]] = {
+    "padded": {"batch_size": 3, "pad_to_multiple": 8},
+    "streams": {"batch_size": 2, "max_tokens": 8},
+    "varlen": {"batch_size": 2, "max_tokens": 64, "align_sequences": 8},
+}
+
+
+@pytest.mark.parametrize("layout", LAID_OUT)
+def test_batches_are_laid_out_again_as_those_of_the_shards(tmp_path: Path, layout: str) -> None:
+    def call(model: nn.Module, batch: Any) -> Any:
+        assert batch.labels.shape == batch.ids.shape
+        assert layout == "streams" or batch.ids.shape[-1] % 8 == 0
+        assert set(batch.columns) == names
+        return model(batch.ids)
+
+    path = make_shards(tmp_path, layout=layout, has_columns=True, **LAID_OUT[layout])
+    shards = ShardDataset(path, labels="next")
+    names = set(shards[0].columns)
+    report = verify_model(shards, nn.Embedding(shards.vocab_size, 4), call=call)
+    assert report.findings == []
+    assert report.checks["alone"].num_sequences
+
+
+def test_number_per_sequence_is_kept_where_all_sequences_have_one_token() -> None:
+    samples = [TokenSequence(torch.tensor([i + 1]), i, {"score": i / 2}) for i in range(3)]
+    batches = iter([collate_varlen(samples)])
+    report = verify_model(batches, Leaky(0), collate_fn=collate_varlen, call=call_flat)
+    assert report.findings == []
 
 
 def test_model_that_ignores_its_input_is_found() -> None:

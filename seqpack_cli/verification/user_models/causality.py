@@ -22,7 +22,7 @@ def check_causal(trial: Trial) -> None:
     if trial.runner.kinds.kind == SEQUENCE:
         trial.skip("causal", "outputs are per sequence, not per token")
         return
-    if trial.runner.kinds.are_ambiguous(found):
+    if trial.runner.kinds.are_ambiguous:
         trial.skip("causal", "by their shape, outputs may be per token or per sequence")
         return
     if not numbers:

@@ -15,6 +15,11 @@ from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.causality import check_causal, check_loss
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.model_notes import (
+    note_batch_norm,
+    note_unchecked,
+    note_unjudged,
+)
 from seqpack_cli.verification.user_models.model_report import (
     CHECKS,
     LEVEL,
@@ -22,14 +27,9 @@ from seqpack_cli.verification.user_models.model_report import (
     ModelReport,
 )
 from seqpack_cli.verification.user_models.model_state import restoring
+from seqpack_cli.verification.user_models.output_errors import find_scale, is_sound, largest_error
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
-from seqpack_cli.verification.user_models.runner import (
-    Runner,
-    find_scale,
-    in_float64,
-    is_sound,
-    largest_error,
-)
+from seqpack_cli.verification.user_models.runner import Runner, in_float64
 from seqpack_cli.verification.user_models.separation import check_isolation, check_padding
 from seqpack_cli.verification.user_models.trial import Trial
 
@@ -77,8 +77,9 @@ def check_batches(run: ModelRun, cases: Iterable[Case]) -> None:
             check_batch(run, case)
             run.on_batch()
         run.report.outputs = run.runners[0].kinds.kind if run.runners is not None else None
-    _note_batch_norm(run)
-    _note_unjudged(run.report)
+    note_unjudged(run.report)
+    note_unchecked(run.report)
+    note_batch_norm(run.model, run.report)
 
 
 def check_batch(run: ModelRun, case: Case) -> None:
@@ -220,29 +221,6 @@ def _compare_runs(runners: list[Runner], case: Case) -> str | None:
             return f"differ by {error:.2g} (limit {runner.limit:.2g})"
         runner.others.leave_out_random([each.others for each in outputs], runner.limit)
     return None
-
-
-def _note_unjudged(report: ModelReport) -> None:
-    """Say plainly where rounding errors left nothing to judge."""
-    for name, check in report.checks.items():
-        for dtype, num_batches in check.unjudged.items():
-            batches = f"{num_batches} of {report.num_batches} batches"
-            report.note(
-                f"not judged: {name} in {batches} in {dtype}: some outputs move by more when "
-                "weights change in their last places"
-            )
-
-
-def _note_batch_norm(run: ModelRun) -> None:
-    """Name batch normalization in train mode, which explains leaks."""
-    if run.report.passed or not isinstance(run.model, nn.Module):
-        return
-    for name, module in run.model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
-            run.report.note(
-                f"{name} ({type(module).__name__}) is in train mode: it computes statistics over "
-                "all cells, so that each sequence depends on the others and on padding"
-            )
 
 
 def find_dtype(model: Any) -> torch.dtype:

@@ -64,6 +64,11 @@ class ModelReport:
         """Whether there are no findings."""
         return not self.findings
 
+    @property
+    def unchecked(self) -> list[str]:
+        """The checks that ran on no batch: `passed` says nothing about them."""
+        return [name for name, check in self.checks.items() if not check.num_batches]
+
     def note(self, note: str) -> None:
         """Add a note that is not there yet."""
         if note not in self.notes:

@@ -9,6 +9,7 @@ those of other batches decide.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,17 +84,17 @@ def is_loss(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim == 0
 
 
-def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
-    """Return what outputs can be by their shape: TOKEN, ROWS, SEQUENCE, several or none."""
+def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> dict[str, int]:
+    """Return what outputs can be by their shape, TOKEN, ROWS, SEQUENCE, and their features."""
     shape = tuple(outputs.shape)
     lengths = [len(cells) for cells in found.cells]
-    kinds = []
+    kinds = {}
     if count_outer(outputs, found.ids) is not None:
-        kinds.append(TOKEN)
+        kinds[TOKEN] = outputs.numel() // found.ids.numel()
     if shape[:2] == (len(lengths), max(lengths)) and found.begins_rows:
-        kinds.append(ROWS)
+        kinds[ROWS] = math.prod(shape[2:])
     if shape[:1] == (len(lengths),):
-        kinds.append(SEQUENCE)
+        kinds[SEQUENCE] = math.prod(shape[1:])
     return kinds
 
 
@@ -101,18 +102,18 @@ def find_kinds(outputs: torch.Tensor, found: LocatedBatch) -> list[str]:
 class OutputKinds:
     """What a model's outputs are; each batch leaves fewer possibilities."""
 
-    kinds: list[str] = dataclasses.field(default_factory=lambda: [TOKEN, ROWS, SEQUENCE])
-    features: tuple[int, ...] | None = None  # the shape for each sequence, if it is one for each
+    kinds: dict[str, int] | None = None  # with the number of features
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> str | None:
         """The first that fits all batches so far."""
-        return self.kinds[0]
+        return next(iter(self.kinds or ()), None)
 
-    def are_ambiguous(self, found: LocatedBatch) -> bool:
-        """Return whether outputs can be one number per token, or features per sequence."""
-        both = TOKEN in self.kinds and self.features is not None
-        return both and len(self.features or ()) == found.ids.ndim - 1
+    @property
+    def are_ambiguous(self) -> bool:
+        """Whether outputs can be one number per token, or features per sequence."""
+        kinds = self.kinds or {}
+        return SEQUENCE in kinds and kinds.get(TOKEN) == 1
 
     def read(self, returned: Any, found: LocatedBatch, place: str) -> list[torch.Tensor]:
         """Return the outputs of each sequence, [length, ...] if per token, else [1, ...].
@@ -128,14 +129,13 @@ class OutputKinds:
                 "tuple or dict with one",
                 hint=HINT,
             )
-        features = tuple(outputs.shape[1:])
-        kinds = [kind for kind in find_kinds(outputs, found) if kind in self.kinds]
-        if SEQUENCE in kinds and features != (self.features or features):
-            kinds.remove(SEQUENCE)
+        kinds = find_kinds(outputs, found)
+        if self.kinds is not None:
+            kinds = {kind: size for kind, size in kinds.items() if self.kinds.get(kind) == size}
         if not kinds:
             raise _wrong_shape(outputs, found, place)
-        self.kinds, self.features = kinds, features if SEQUENCE in kinds else None
-        return split(find_outputs(returned), outputs, found, self.kind)
+        self.kinds = kinds
+        return split(find_outputs(returned), outputs, found, next(iter(kinds)))
 
 
 def split(

@@ -6,7 +6,8 @@ import torch
 
 from seqpack_cli.verification.user_models.case import NO_COLLATE, Rebuilt
 from seqpack_cli.verification.user_models.leaks import spell_tokens
-from seqpack_cli.verification.user_models.runner import Parts, largest_error
+from seqpack_cli.verification.user_models.output_errors import largest_error
+from seqpack_cli.verification.user_models.runner import Parts
 from seqpack_cli.verification.user_models.separation import ONE_SEQUENCE
 from seqpack_cli.verification.user_models.trial import Fault, Trial
 

@@ -28,6 +28,7 @@ from seqpack_cli.verification.user_models.float64 import (
 )
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.other_outputs import OtherOutputs
+from seqpack_cli.verification.user_models.output_errors import find_errors
 from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
     SEQUENCE,
@@ -48,10 +49,9 @@ UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
 HIDDEN = (
     str(Path(__file__).parents[2]),
     str(Path("torch", "nn", "modules", "module.py")),
+    str(Path("importlib", "__init__.py")),
     "<frozen importlib",
 )
-OUTLIER = 1000  # outputs above this multiple of the median of all different ones
-MEDIAN_SIZE = 100_000  # outputs of which the median is taken
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
 
 
@@ -93,9 +93,15 @@ class Runner:
         Raises:
             OptionError: they are neither per token nor per sequence.
         """
-        returned = [(self.call_model(found, place), found) for place, found in tried]
-        for (place, found), (each, _) in zip(tried, returned, strict=True):
-            self.kinds.read(each, found, place)
+        returned = []
+        for place, found in tried:
+            try:
+                returned.append((self.call_model(found, place), found))
+            except ModelError:
+                if not returned:
+                    raise
+                continue  # a sequence alone, which the check `alone` raises
+            self.kinds.read(*returned[-1], place)
         self.others.learn(returned)
 
     def run(self, found: LocatedBatch, place: str) -> Outputs:
@@ -171,42 +177,6 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
     if outputs is None or outputs.dtype not in WIDE:
         return None, f"its outputs stay {'none' if outputs is None else outputs.dtype}"
     return exact, ""
-
-
-def find_errors(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return the error of each output, float64[length, features] on the CPU.
-
-    It is infinity for NaN, and where one has another length or other features.
-    """
-    if first.shape != second.shape:
-        return torch.full(first.shape, math.inf, dtype=torch.float64)
-    one, other = first.double(), second.double()
-    errors = (one - other).abs().nan_to_num(nan=math.inf)
-    return errors.masked_fill_(one == other, 0).cpu()  # also of two infinities
-
-
-def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Return the largest error of all tokens; 0 if there are none."""
-    return float(find_errors(first, second).max()) if first.numel() else 0.0
-
-
-def is_sound(outputs: torch.Tensor) -> bool:
-    """Return whether outputs are finite; some of a token may be masked by negative infinity."""
-    is_wrong = outputs.isnan() | outputs.isposinf()
-    return not bool(is_wrong.any()) and bool(outputs.isfinite().any(dim=1).all())
-
-
-def find_scale(outputs: list[torch.Tensor]) -> float:
-    """Return the largest output of a batch, which errors are relative to.
-
-    Outliers do not count, so that a mask of -1e9 does not hide the errors of all others.
-    """
-    values = torch.cat([each.flatten() for each in outputs]).abs()
-    values = values[values.isfinite() & (values > 0)]
-    if not len(values):
-        return torch.finfo(torch.float32).tiny
-    some = values[:: len(values) // MEDIAN_SIZE + 1].double()
-    return min(float(values.max()), OUTLIER * float(torch.unique(some).median()))
 
 
 def _flatten(outputs: torch.Tensor) -> torch.Tensor:

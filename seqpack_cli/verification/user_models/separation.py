@@ -6,7 +6,8 @@ import torch
 
 from seqpack_cli.verification.user_models.leaks import spell_distance, spell_tokens
 from seqpack_cli.verification.user_models.located_batch import draw_other_ids
-from seqpack_cli.verification.user_models.runner import Outputs, Parts, largest_error
+from seqpack_cli.verification.user_models.output_errors import largest_error
+from seqpack_cli.verification.user_models.runner import Outputs, Parts
 from seqpack_cli.verification.user_models.trial import Fault, Trial
 
 ONE_ID = "all tokens of the batch have the same id"

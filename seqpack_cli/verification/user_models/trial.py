@@ -11,13 +11,8 @@ import torch
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.model_report import LEVEL, ModelReport
-from seqpack_cli.verification.user_models.runner import (
-    Outputs,
-    Parts,
-    Runner,
-    find_errors,
-    find_scale,
-)
+from seqpack_cli.verification.user_models.output_errors import find_errors, find_scale
+from seqpack_cli.verification.user_models.runner import Outputs, Parts, Runner
 
 CHAOTIC = 0.1  # a limit from here on, as a share of the largest output, judges nothing
 # In these only ids of others change. They are judged in 16 bits too, from LARGE on, since there a

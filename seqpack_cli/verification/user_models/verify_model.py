@@ -40,8 +40,8 @@ def verify_model(
         model: an nn.Module, or anything that can be called and has `parameters()`.
         collate_fn: makes a batch of a list of samples, one sequence of each. That of a ShardDataset
             or a DataLoader is found by itself. For an iterable of batches it gets the ids of each
-            sequence, int64[length]; without it, what needs other batches is reported as not
-            checked.
+            sequence, int64[length], or TokenSequences if the batches are ours; without it, what
+            needs other batches is reported as not checked.
         call: `call(model, batch)` returns the outputs. None calls it as is usual for our batch
             classes: with the PackedSequence, with ids and mask, or with the keyword arguments of
             transformers.
