@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import click
@@ -162,7 +164,8 @@ def command(
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
-    with show_progress("verify", "", quiet=quiet) as progress:
+    # what the user's model prints must not mix with the report
+    with show_progress("verify", "", quiet=quiet) as progress, redirect_stdout(sys.stderr):
         chosen = VerifyOptions(tokens=tokens or None, **options)
         report = verify(shards, chosen, progress=progress)
     if as_json:

@@ -28,7 +28,8 @@ from seqpack_cli.training.labels import IGNORED, NEXT, SAME
 from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
 from seqpack_cli.training.varlen_rows import FILLS
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
-from seqpack_cli.verification.user_models.outputs import find_packed_cells
+from seqpack_cli.verification.user_models.outputs import HINT, find_packed_cells
+from seqpack_cli.verification.user_models.user_code import UserCode
 
 Call = Callable[[Any, Any], Any]
 Cells = Sequence[torch.Tensor]
@@ -94,6 +95,7 @@ class BatchKind:
     call: Callable[[Any, Any], Any]
     locate: Callable[[Any], tuple[torch.Tensor, Cells]]
     lay_out: Callable[[Sequence[TokenSequence], str | None, Mapping[str, Any]], BatchTensors]
+    called_as: str  # for messages
     labels: str = NEXT  # that `verify --model` puts into a batch
 
 
@@ -160,11 +162,20 @@ def _lay_out_streams(
 
 
 KINDS: dict[type[Any], BatchKind] = {
-    PackedTensors: BatchKind(call_packed, locate_packed, _lay_out_packed),
-    PaddedTensors: BatchKind(call_padded, locate_padded, _lay_out_padded),
-    # models of transformers shift labels themselves
-    VarlenTensors: BatchKind(call_varlen, locate_varlen, _lay_out_varlen, SAME),
-    StreamTensors: BatchKind(call_streams, locate_streams, _lay_out_streams),
+    PackedTensors: BatchKind(call_packed, locate_packed, _lay_out_packed, "model(batch.sequences)"),
+    PaddedTensors: BatchKind(
+        call_padded, locate_padded, _lay_out_padded, "model(batch.ids, batch.mask)"
+    ),
+    VarlenTensors: BatchKind(
+        call_varlen,
+        locate_varlen,
+        _lay_out_varlen,
+        'model(**batch.to_kwargs("transformers"))',
+        SAME,  # models of transformers shift labels themselves
+    ),
+    StreamTensors: BatchKind(
+        call_streams, locate_streams, _lay_out_streams, "model(batch.ids, batch.resets)"
+    ),
 }
 
 
@@ -186,6 +197,16 @@ def call_by_kind(model: Any, batch: Any) -> Any:
             f"batches are {type(batch).__name__}: pass call, a function that takes (model, batch)"
         )
     return kind.call(model, batch)
+
+
+def describe_call(call: Call, batch: Any) -> UserCode:
+    """Return how a model is called with a batch, for messages."""
+    if call is call_by_kind and type(batch) in KINDS:
+        return UserCode(
+            "the model", KINDS[type(batch)].called_as, f"if it takes other arguments, {HINT}"
+        )
+    name = getattr(call, "__name__", "")
+    return UserCode("the model", f"{name if name.isidentifier() else 'call'}(model, batch)")
 
 
 def take_samples(found: LocatedBatch) -> list[TokenSequence]:

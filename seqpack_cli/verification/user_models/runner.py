@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import copy
 import math
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from seqpack_cli.errors import ModelError
-from seqpack_cli.verification.device import is_out_of_memory, naming_memory
+from seqpack_cli.verification.device import naming_memory
+from seqpack_cli.verification.user_models.batch_kinds import describe_call
 from seqpack_cli.verification.user_models.float64 import (
     Widening,
     copy_in_float64,
@@ -29,7 +28,6 @@ from seqpack_cli.verification.user_models.float64 import (
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
 from seqpack_cli.verification.user_models.other_outputs import OtherOutputs
 from seqpack_cli.verification.user_models.output_errors import find_errors
-from seqpack_cli.verification.user_models.outputs import HINT as CALL_HINT
 from seqpack_cli.verification.user_models.outputs import (
     SEQUENCE,
     STATES,
@@ -38,6 +36,7 @@ from seqpack_cli.verification.user_models.outputs import (
     find_loss,
     find_tensor,
 )
+from seqpack_cli.verification.user_models.user_code import running
 
 WIDE = (torch.float64, torch.complex128)
 NUM_PERTURBED = 6  # runs with slightly changed weights
@@ -45,13 +44,6 @@ NUM_PERTURBED = 6  # runs with slightly changed weights
 # moves. 16 units of bfloat16 would be an eighth of each weight.
 UNITS, TIMES_NOISE = 16, 10
 UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
-# Frames of a traceback that are not the user's.
-HIDDEN = (
-    str(Path(__file__).parents[2]),
-    str(Path("torch", "nn", "modules", "module.py")),
-    str(Path("importlib", "__init__.py")),
-    "<frozen importlib",
-)
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
 
 
@@ -130,7 +122,8 @@ class Runner:
     def call_model(self, found: LocatedBatch, place: str) -> Any:
         """Call the model on a copy of a batch, which it may change."""
         batch = copy.deepcopy(found.batch)
-        with torch.no_grad(), naming_memory(place, HINT), naming_model(place):
+        code = describe_call(self.call, batch)
+        with torch.no_grad(), naming_memory(place, HINT), running(code, place):
             if self.dtype is not torch.float64:
                 return self.call(self.model, batch)
             with default_float64(), Widening() if self.widens else nullcontext():
@@ -169,7 +162,7 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
         model = copy_in_float64(runner.model)
         exact = Runner(model, runner.call, torch.float64, limit, kinds=runner.kinds)
         exact.others = runner.others
-        with torch.no_grad():
+        with torch.no_grad(), running(describe_call(runner.call, found.batch), "float64"):
             exact.widens = needs_widening(lambda: runner.call(model, copy.deepcopy(found.batch)))
         outputs = find_tensor(exact.call_model(found, "float64"))
     except Exception as error:
@@ -203,29 +196,3 @@ def perturbed(model: Any, seed: int, units: int) -> Iterator[None]:
         with torch.no_grad():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(old)
-
-
-@contextmanager
-def naming_model(place: str) -> Iterator[None]:
-    """Name the batch in an exception of the user's model, and show their part of the traceback.
-
-    Raises:
-        ModelError: there was one.
-    """
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        if isinstance(error, Exception) and is_out_of_memory(error):
-            raise
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not any(hidden in frame.filename for hidden in HIDDEN)
-        ]
-        lines = traceback.format_list(frames) + traceback.format_exception_only(error)
-        wrong_arguments = isinstance(error, TypeError) and not frames
-        raise ModelError(
-            f"{place}: the model raised {type(error).__name__}",
-            hint=CALL_HINT if wrong_arguments else None,
-            traceback="".join(lines),
-        ) from error

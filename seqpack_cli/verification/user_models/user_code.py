@@ -91,6 +91,7 @@ def keeping_settings() -> Iterator[None]:
     num_threads, has_grad = torch.get_num_threads(), torch.is_grad_enabled()
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    matmul = torch.get_float32_matmul_precision()
     precision = [(*each[:2], getattr(*each[:2])) for each in find_tf32_settings()]
     try:
         yield
@@ -102,6 +103,7 @@ def keeping_settings() -> Iterator[None]:
             torch.set_num_threads(num_threads)
         torch.set_grad_enabled(has_grad)
         torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
+        torch.set_float32_matmul_precision(matmul)
         for owner, name, value in precision:
             setattr(owner, name, value)
 
