@@ -238,7 +238,7 @@ def test_notes_say_what_was_not_checked() -> None:
     report = verify_model(iter([collate_varlen(draw_samples())]), Leaky(0), call=call)
     assert report.unchecked == ["alone", "order", "padding"]
     assert report.notes[0] == (
-        "the model returns 2 tensors: only the first, or logits, was checked"
+        "pooler_output is not checked: it is neither per token nor per sequence"
     )
     assert sum("was not checked: no collate_fn" in note for note in report.notes) == 2
 
@@ -247,7 +247,7 @@ def test_exit_in_a_model_is_an_error() -> None:
     def leave(*_: Any) -> None:
         sys.exit(0)
 
-    with pytest.raises(ModelError, match="the model called sys.exit"):
+    with pytest.raises(ModelError, match=r"the model called sys.exit\(0\)"):
         verify_model(draw_samples(), Leaky(0), collate_fn=collate_varlen, call=leave)
 
 
@@ -288,6 +288,94 @@ def test_model_that_ignores_its_input_is_found() -> None:
 
     report = verify_model(draw_samples(), Constant(0), collate_fn=collate_varlen, call=call_flat)
     assert [each.what for each in report.findings] == ["outputs do not change when ids are changed"]
+
+
+def check_rows(model: Any, **options: Any) -> ModelReport:
+    """Check a model that takes padded ids, on samples that are dicts."""
+    samples = [each.ids for each in draw_samples((1, 8, 3, 6, 7))]
+    return verify_model(
+        samples, model, collate_fn=collate_dict, call=call_dict, locate=locate_rows, **options
+    )
+
+
+class Sums(Leaky):
+    """Outputs of a causal sum, its last states, and its first ones."""
+
+    def forward(self, ids: torch.Tensor, *_: Any) -> Any:
+        total = self.embedding(ids).cumsum(1)
+        return total, (total[:, -1][None], total[:, 0]), ids
+
+
+def test_tensors_beside_the_outputs_are_checked() -> None:
+    report = check_rows(Sums(0))
+    found = {each.what.partition(" of ")[0] for each in report.findings}
+    assert found == {"outputs[1][0]"}  # over padding
+    assert "outputs[2] is not checked: it is int64" in report.notes
+
+
+def test_each_sequence_must_move_its_outputs() -> None:
+    class Half(Leaky):
+        def forward(self, ids: torch.Tensor, *_: Any) -> torch.Tensor:
+            embedded: torch.Tensor = self.embedding(ids)
+            return torch.cat([embedded[:2], torch.zeros_like(embedded[2:])])
+
+    found = [each.what for each in check_rows(Half(0)).findings]
+    assert (
+        "outputs of row 2 do not change when its ids are changed, nor do those of 2 others" in found
+    )
+
+
+def test_amplified_rounding_is_named_and_hides_no_other_feature() -> None:
+    class Chaotic(Leaky):
+        def forward(self, ids: torch.Tensor, *_: Any) -> torch.Tensor:
+            embedded = self.embedding(ids)
+            chaos = embedded[..., :1] + embedded[:1, :1, :1] * self.reach * 1e-7
+            for _ in range(80):
+                chaos = torch.sin(4 * chaos + 1) * 3
+            return torch.cat([embedded + self.reach * embedded[:1, :1], chaos], dim=-1)
+
+    assert not check_rows(Chaotic(1)).passed
+
+    class Chaos(Chaotic):
+        def forward(self, ids: torch.Tensor, *_: Any) -> torch.Tensor:
+            return super().forward(ids)[..., 4:]
+
+    report = check_rows(Chaos(1))
+    assert any(each.startswith("not judged: isolation in 1 of 1 batches") for each in report.notes)
+    assert report.checks["isolation"].unjudged
+
+
+class Speakers(Leaky):
+    def forward(self, ids: torch.Tensor, speakers: Any = None) -> torch.Tensor:
+        embedded: torch.Tensor = self.embedding(ids)
+        return embedded + self.embedding(speakers)[:, None]
+
+
+def test_samples_of_the_same_ids_and_other_features_are_told_apart() -> None:
+    def collate(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        samples = sorted(samples, key=lambda sample: -sample["speaker"])
+        speakers = torch.tensor([sample["speaker"] for sample in samples])
+        return {**collate_dict([sample["ids"] for sample in samples]), "speakers": speakers}
+
+    samples = [{"ids": torch.tensor([1 + i % 2]), "speaker": i} for i in range(12)]
+    report = verify_model(
+        samples,
+        Speakers(0),
+        collate_fn=collate,
+        call=lambda model, batch: model(batch["ids"], batch["speakers"]),
+        locate=locate_rows,
+    )
+    assert report.findings == []
+
+
+def test_collate_function_that_changes_ids_is_found() -> None:
+    def cut(samples: list[TokenSequence]) -> Any:
+        return collate_varlen([each._replace(ids=each.ids[:7]) for each in samples])
+
+    report = verify_model(draw_samples((3, 8)), Leaky(0), collate_fn=cut, call=call_flat)
+    assert [each.what for each in report.findings] == [
+        "sequence 1, as collate_fn lays it out, has 7 ids, its sample has 8"
+    ]
 
 
 def locate_rows(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -364,7 +452,7 @@ class Tagger(nn.Module):
         self.lstm = nn.LSTM(8, 8, batch_first=True, bidirectional=bidirectional)
 
     def forward(self, ids, mask):
-        return self.lstm(self.embedding(ids))
+        return self.lstm(self.embedding(ids))[0]
 
 def make(vocab_size, device, dtype):
     return Tagger(vocab_size).to(device, dtype)

@@ -85,10 +85,10 @@ def order_samples(case: Case, samples: Sequence[Any]) -> list[Any]:
             raise ValueError(
                 f"collate_fn made {len(alone.cells)} sequences of one sample, expected one"
             )
-        left.setdefault(tuple(alone.sequence(0).tolist()), []).append(sample)
+        left.setdefault(alone.key(0), []).append(sample)
     ordered = []
     for number in range(len(case.found.cells)):
-        same = left.get(tuple(case.found.sequence(number).tolist()))
+        same = left.get(case.found.key(number))
         if not same:
             raise ValueError(
                 f"{case.place}: sequence {number} has other ids than each sample that collate_fn "

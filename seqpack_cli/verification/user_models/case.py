@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -72,6 +72,24 @@ class Case:
         except ValueError as error:
             raise ValueError(f"{self.place}: {error}") from error
 
+    def find_alike(self, number: int) -> list[int]:
+        """Return the sequences that samples cannot tell from one, itself among them.
+
+        They have the same ids, but other features, so that their outputs may differ.
+        """
+        assert self.samples is not None  # noqa: S101
+        key, sample = self.found.key(number), self.samples[number]
+        return [
+            other
+            for other in self.found.numbers
+            if other == number
+            or (
+                len(self.found.cells[other]) == len(self.found.cells[number])
+                and self.found.key(other) == key
+                and not _are_equal(self.samples[other], sample)
+            )
+        ]
+
     def change(self, cells: torch.Tensor, values: torch.Tensor) -> LocatedBatch:
         """Return the batch with other ids in some cells."""
         return with_ids(self.found, self.locate, cells, values)
@@ -85,7 +103,7 @@ def match(found: LocatedBatch, numbers: Sequence[int], other: LocatedBatch) -> l
     """
     left: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
-        left.setdefault(tuple(found.sequence(number).tolist()), []).append(number)
+        left.setdefault(found.key(number), []).append(number)
     if len(other.cells) != len(numbers):
         raise ValueError(
             f"collate_fn made {len(other.cells)} sequences of {len(numbers)} samples, "
@@ -93,13 +111,26 @@ def match(found: LocatedBatch, numbers: Sequence[int], other: LocatedBatch) -> l
         )
     matched = []
     for number in range(len(other.cells)):
-        same = left.get(tuple(other.sequence(number).tolist()))
+        same = left.get(other.key(number))
         if not same:
             raise ValueError(
                 f"sequence {number} of a batch that collate_fn made has other ids than its samples"
             )
         matched.append(same.pop(0))
     return matched
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Return whether two samples are surely the same."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    return bool(one == other) if isinstance(one, (int, float, str, bytes)) else one is other
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

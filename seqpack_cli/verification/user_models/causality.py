@@ -37,7 +37,10 @@ def check_causal(trial: Trial) -> None:
         cells = torch.stack([found.cells[number][place] for number, place in changed.items()])
         after = run_changed(trial, cells)
         pairs = {
-            number: (trial.base.sequences[number][:place], after.sequences[number][:place])
+            number: (
+                trial.parts_before(trial.base, number, place),
+                trial.parts_before(after, number, place),
+            )
             for number, place in changed.items()
         }
         suspect = trial.judge("causal", pairs, notes=False)
@@ -105,8 +108,8 @@ def _is_confirmed(trial: Trial, number: int, changed: int) -> bool:
     Otherwise another sequence leaked into it, which check_isolation finds.
     """
     after = run_changed(trial, trial.case.found.cells[number][changed : changed + 1])
-    pair = (trial.base.sequences[number][:changed], after.sequences[number][:changed])
-    fault = trial.judge("causal", {number: pair})
+    pair = tuple(trial.parts_before(each, number, changed) for each in (trial.base, after))
+    fault = trial.judge("causal", {number: (pair[0], pair[1])})
     if fault is None:
         return False
     first, last = fault.tokens[0], fault.tokens[-1]
@@ -114,8 +117,8 @@ def _is_confirmed(trial: Trial, number: int, changed: int) -> bool:
     tokens = f"token {first}" if first == last else f"tokens {first} to {last}"
     away = f"{near}" if near == far else f"{near} to {far}"
     what = (
-        f"outputs of {tokens} of {trial.case.name(number)} change when its token {changed} is "
-        f"changed, {away} token{'s' if far != 1 else ''} later ({fault.size})"
+        f"{fault.outputs} of {tokens} of {trial.case.name(number)} change when its token "
+        f"{changed} is changed, {away} token{'s' if far != 1 else ''} later ({fault.size})"
     )
     trial.add("causal", number, what)
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqpack_cli.errors import MAX_SEED, ModelError, join_items
+from seqpack_cli.errors import MAX_SEED, ModelError
+from seqpack_cli.training.token_sequences import TokenSequence
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.user_models.case import Case
 from seqpack_cli.verification.user_models.causality import check_causal, check_loss
+from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.model_notes import (
+    note_batch_norm,
+    note_unchecked,
+    note_unjudged,
+)
 from seqpack_cli.verification.user_models.model_report import (
     CHECKS,
     LEVEL,
@@ -21,15 +27,9 @@ from seqpack_cli.verification.user_models.model_report import (
     ModelReport,
 )
 from seqpack_cli.verification.user_models.model_state import restoring
-from seqpack_cli.verification.user_models.outputs import list_outputs
+from seqpack_cli.verification.user_models.output_errors import find_scale, is_sound, largest_error
 from seqpack_cli.verification.user_models.rebuilt import check_alone, check_order
-from seqpack_cli.verification.user_models.runner import (
-    Runner,
-    find_scale,
-    in_float64,
-    is_sound,
-    largest_error,
-)
+from seqpack_cli.verification.user_models.runner import Runner, in_float64
 from seqpack_cli.verification.user_models.separation import check_isolation, check_padding
 from seqpack_cli.verification.user_models.trial import Trial
 
@@ -76,9 +76,10 @@ def check_batches(run: ModelRun, cases: Iterable[Case]) -> None:
         for case in cases:
             check_batch(run, case)
             run.on_batch()
-        _note_unchecked(run.report)
         run.report.outputs = run.runners[0].kinds.kind if run.runners is not None else None
-    _note_batch_norm(run)
+    note_unjudged(run.report)
+    note_unchecked(run.report)
+    note_batch_norm(run.model, run.report)
 
 
 def check_batch(run: ModelRun, case: Case) -> None:
@@ -89,6 +90,7 @@ def check_batch(run: ModelRun, case: Case) -> None:
     report.num_batches += 1
     report.num_sequences += len(case.found.numbers)
     report.num_tokens += sum(map(len, case.found.cells))
+    _compare_samples(run, case)
     if not _are_steady(run, run.runners, case):
         return
     seen: set[str] = set()
@@ -100,10 +102,36 @@ def check_batch(run: ModelRun, case: Case) -> None:
             Trial(case, runner, report, generator, outputs, seen, counts=is_first),
             causal=run.causal,
         )
+    for name, why in run.runners[0].others.left_out.items():
+        report.note(f"{name} is not checked: {why}")
+
+
+def _compare_samples(run: ModelRun, case: Case) -> None:
+    """Add a finding where a collate function lays out other ids than those of its sample."""
+    for number, sample in enumerate(case.samples or ()):
+        if not isinstance(sample, TokenSequence) or not len(case.found.cells[number]):
+            continue
+        found, expected = case.found.sequence(number).tolist(), sample.ids.tolist()
+        if found != expected:
+            both = zip(found, expected, strict=False)
+            place = next((i for i, (one, other) in enumerate(both) if one != other), None)
+            what = f"has {len(found)} ids, its sample has {len(expected)}"
+            if place is not None:
+                what = f"has id {found[place]} as token {place}, its sample has {expected[place]}"
+            what = f"{case.name(number)}, as collate_fn lays it out, {what}"
+            run.report.findings.append(Finding(LEVEL, case.source, what, case.index, number))
+            return
 
 
 def _check_in(trial: Trial, *, causal: bool) -> None:
     """Run the checks of one batch in one dtype."""
+    _check_properties(trial, causal=causal)
+    for check in trial.unjudged:
+        counts = trial.report.checks[check].unjudged
+        counts[trial.dtype] = counts.get(trial.dtype, 0) + 1
+
+
+def _check_properties(trial: Trial, *, causal: bool) -> None:
     outputs = [each for each in trial.base.sequences if each.numel()]
     if not all(map(is_sound, outputs)):
         number = next(
@@ -132,16 +160,12 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     """Return the runners in float64, if possible, and in the model's own dtype."""
     dtype = find_dtype(run.model)
     own = Runner(run.model, run.call, dtype, LIMITS[dtype], is_gate=dtype in JUDGED)
-    returned = own.call_model(case.found, case.place)
-    own.kinds.read(returned, case.found, case.place)
-    for number in _choose_extremes(case) if case.can_rebuild else ():
-        with contextlib.suppress(ModelError):  # which the check `alone` raises
-            own.run(case.rebuild([number]).found, f"{case.place}: {case.name(number)} alone")
-    num_tensors = len(list_outputs(returned))
-    if num_tensors > 1:
-        run.report.note(
-            f"the model returns {num_tensors} tensors: only the first, or logits, was checked"
-        )
+    tried = [(case.place, case.found)]
+    if case.can_rebuild:
+        for number in _choose_extremes(case.found):
+            place = f"{case.place}: {case.name(number)} alone"
+            tried.append((place, case.rebuild([number]).found))
+    own.learn(tried)
     runners = [own]
     if dtype is not torch.float64:
         exact, why = in_float64(own, case.found, LIMITS[torch.float64])
@@ -155,10 +179,12 @@ def _make_runners(run: ModelRun, case: Case) -> list[Runner]:
     return runners
 
 
-def _choose_extremes(case: Case) -> list[int]:
-    """Choose a longest and a shortest sequence, whose outputs differ in shape where they can."""
-    cells, numbers = case.found.cells, case.found.numbers
-    return [choose(numbers, key=lambda number: len(cells[number])) for choose in (max, min)]
+def _choose_extremes(found: LocatedBatch) -> list[int]:
+    """Return the longest sequence, and the shortest of several tokens if it has another length."""
+    lengths = {number: len(found.cells[number]) for number in found.numbers}
+    longest = max(lengths, key=lambda number: lengths[number])
+    several = [number for number in lengths if 1 < lengths[number] < lengths[longest]]
+    return [longest, *sorted(several, key=lambda number: lengths[number])[:1]]
 
 
 def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
@@ -186,32 +212,15 @@ def _are_steady(run: ModelRun, runners: list[Runner], case: Case) -> bool:
 def _compare_runs(runners: list[Runner], case: Case) -> str | None:
     """Return by how much two runs of a batch differ; None if that is below the limit."""
     for runner in runners:
-        first, second = (runner.run(case.found, case.place).sequences for _ in range(2))
+        outputs = [runner.run(case.found, case.place) for _ in range(2)]
+        first, second = (each.sequences for each in outputs)
         if not all(is_sound(each) for each in first if each.numel()):
             continue  # which is reported as such
         error = max(map(largest_error, first, second)) / find_scale(first)
         if not error <= runner.limit:
             return f"differ by {error:.2g} (limit {runner.limit:.2g})"
+        runner.others.leave_out_random([each.others for each in outputs], runner.limit)
     return None
-
-
-def _note_unchecked(report: ModelReport) -> None:
-    """Name the checks of rebuilt batches that did not run, since most faults are found by them."""
-    for name in (each for each in ("alone", "order") if each in report.unchecked):
-        reasons = report.checks[name].why_not
-        report.note(f"{name} was not checked: {join_items(reasons) or 'its batches failed before'}")
-
-
-def _note_batch_norm(run: ModelRun) -> None:
-    """Name batch normalization in train mode, which explains leaks."""
-    if run.report.passed or not isinstance(run.model, nn.Module):
-        return
-    for name, module in run.model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
-            run.report.note(
-                f"{name} ({type(module).__name__}) is in train mode: it computes statistics over "
-                "all cells, so that each sequence depends on the others and on padding"
-            )
 
 
 def find_dtype(model: Any) -> torch.dtype:

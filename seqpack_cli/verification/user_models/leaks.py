@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
-from seqpack_cli.verification.user_models.outputs import SEQUENCE
 from seqpack_cli.verification.user_models.trial import Fault, Trial
 
 
 def spell_tokens(trial: Trial, fault: Fault) -> str:
     """Return which outputs of a sequence differ, beginning with a colon; empty if it has one."""
-    if trial.runner.kinds.kind == SEQUENCE:
+    if fault.is_per_sequence:
         return ""
     tokens, length = fault.tokens, len(trial.case.found.cells[fault.number])
     first, last = tokens[0], tokens[-1]
@@ -28,7 +27,7 @@ def spell_distance(trial: Trial, fault: Fault, changed: int) -> str:
     """Return how far the outputs that differ are from the sequence that was changed."""
     found = trial.case.found
     cells = found.cells[fault.number]
-    if trial.runner.kinds.kind != SEQUENCE:
+    if not fault.is_per_sequence:
         cells = cells[fault.tokens]
     distances = [found.distance(cell, changed) for cell in (int(cells[0]), int(cells[-1]))]
     near = min((each for each in distances if each is not None), key=abs, default=None)

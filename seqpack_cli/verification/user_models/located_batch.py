@@ -35,6 +35,15 @@ class LocatedBatch:
         """Return the ids of a sequence, int64[length], on the CPU."""
         return self.ids.flatten()[self.cells[number]].cpu().long()
 
+    def key(self, number: int) -> tuple[int, ...]:
+        """Return what tells a sequence from others: its ids, and in our batches its origin."""
+        origin = []
+        for name in ("original_indices", "piece_starts"):
+            values = getattr(self.batch, name, None)
+            if isinstance(values, torch.Tensor) and len(values) == len(self.cells):
+                origin.append(int(values[number]))
+        return (*origin, *self.sequence(number).tolist())
+
     def tokens(self) -> torch.Tensor:
         """Return the ids of all sequences, one after another, on the CPU."""
         return self.ids.flatten()[torch.cat(self.cells)].cpu().long()

@@ -27,6 +27,7 @@ class CheckReport:
     num_batches: int = 0
     num_sequences: int = 0  # whose outputs were compared
     errors: dict[str, ErrorSize] = field(default_factory=dict)  # by dtype, nearest to the limit
+    unjudged: dict[str, int] = field(default_factory=dict)  # dtype -> batches hidden by rounding
     why_not: dict[str, int] = field(default_factory=dict)  # reason -> batches not checked
 
     def note_error(self, dtype: str, error: float, limit: float) -> None:

@@ -42,7 +42,10 @@ class OtherOutputs:
             reason = _refuse(values)
             if reason is None:
                 pairs = [(value, found) for value, (_, found) in zip(values, tried, strict=True)]
-                choices = set.intersection(*(set(_find_choices(*pair)) for pair in pairs))
+                ways = [
+                    set(_find_choices(value, found)) for value, found in pairs if value is not None
+                ]
+                choices = set.intersection(*ways)
                 reason = self._choose(name, choices, pairs)
             if reason is not None:
                 self.left_out[name] = reason
@@ -78,9 +81,22 @@ class OtherOutputs:
             if (kind, self.features[name]) in _find_choices(value, found):
                 parts[name] = split(value, _tensor(value), found, kind)
             else:
-                del self.kinds[name]
-                self.left_out[name] = "its shape does not fit all batches"
+                self._leave_out(name, "its shape does not fit all batches")
         return parts
+
+    def leave_out_random(self, runs: list[dict[str, list[torch.Tensor]]], limit: float) -> None:
+        """Leave out tensors that differ between two runs of a batch, or are not finite."""
+        first, second = runs
+        for name in first.keys() & second.keys() & self.kinds.keys():
+            one, other = torch.cat(first[name]), torch.cat(second[name])
+            if not bool(one.isfinite().all()):
+                self._leave_out(name, "it is not finite")
+            elif not bool((one - other).abs().max() <= limit * one.abs().max()):
+                self._leave_out(name, "two runs differ")
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self.kinds.pop(name)
+        self.left_out[name] = why
 
 
 def _refuse(values: list[Leaf | None]) -> str | None:

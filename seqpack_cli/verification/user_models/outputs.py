@@ -1,7 +1,7 @@
 """What a model returned -> its outputs for each sequence.
 
 A tensor, a PackedSequence, a tuple (its first element), or a dict or ModelOutput (`logits`, else
-`last_hidden_state`, else its first tensor). `other_outputs` has the tensors beside them. Outputs
+`last_hidden_state`, else its first tensor); `other_outputs` has the tensors beside them. Outputs
 are per token, in the shape of the ids, or per sequence. Where the shapes of one batch allow both,
 those of other batches decide.
 """

@@ -6,6 +6,8 @@ import torch
 
 from seqpack_cli.verification.user_models.case import NO_COLLATE, Rebuilt
 from seqpack_cli.verification.user_models.leaks import spell_tokens
+from seqpack_cli.verification.user_models.output_errors import largest_error
+from seqpack_cli.verification.user_models.runner import Parts
 from seqpack_cli.verification.user_models.separation import ONE_SEQUENCE
 from seqpack_cli.verification.user_models.trial import Fault, Trial
 
@@ -23,7 +25,7 @@ def check_alone(trial: Trial) -> None:
         rebuilt = trial.case.rebuild([number])
         place = f"{trial.case.place}: {trial.case.name(number)} alone"
         alone = trial.runner.run(rebuilt.found, place)
-        pairs[number] = (trial.base.sequences[number], alone.sequences[0])
+        pairs[number] = _pair(trial, number, alone.parts(0))
     fault = trial.judge("alone", pairs)
     trial.cover("alone", len(numbers))
     if fault is not None:
@@ -45,13 +47,22 @@ def check_order(trial: Trial) -> None:
         what = f"when {trial.case.name(numbers[0])} is left out of the batch"
     after = trial.runner.run(rebuilt.found, f"{trial.case.place}: in another order")
     pairs = {
-        number: (trial.base.sequences[number], outputs)
-        for number, outputs in zip(rebuilt.numbers, after.sequences, strict=True)
+        number: _pair(trial, number, after.parts(place))
+        for place, number in enumerate(rebuilt.numbers)
     }
     fault = trial.judge("order", pairs)
     trial.cover("order", len(pairs))
     if fault is not None:
         _add(trial, "order", fault, f"differ {what}")
+
+
+def _pair(trial: Trial, number: int, found: Parts) -> tuple[Parts, Parts]:
+    """Return the outputs of a sequence in its batch, and in another one.
+
+    Of several samples with the same ids but other features, one is as good as another.
+    """
+    alike = [trial.base.parts(each) for each in trial.case.find_alike(number)]
+    return min(alike, key=lambda parts: largest_error(parts[""], found[""])), found
 
 
 def choose_sequences(trial: Trial) -> list[int]:
@@ -85,5 +96,5 @@ def _reorder(trial: Trial) -> Rebuilt:
 
 def _add(trial: Trial, check: str, fault: Fault, what: str) -> None:
     name = trial.case.name(fault.number)
-    what = f"outputs of {name} {what}{spell_tokens(trial, fault)} ({fault.size})"
+    what = f"{fault.outputs} of {name} {what}{spell_tokens(trial, fault)} ({fault.size})"
     trial.add(check, fault.number, what)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from seqpack_cli.errors import ModelError
 from seqpack_cli.verification.device import naming_memory
 from seqpack_cli.verification.user_models.batch_kinds import describe_call
 from seqpack_cli.verification.user_models.float64 import (
@@ -25,21 +26,28 @@ from seqpack_cli.verification.user_models.float64 import (
     needs_widening,
 )
 from seqpack_cli.verification.user_models.located_batch import LocatedBatch
+from seqpack_cli.verification.user_models.other_outputs import OtherOutputs
+from seqpack_cli.verification.user_models.output_errors import find_errors
 from seqpack_cli.verification.user_models.outputs import (
+    SEQUENCE,
+    STATES,
+    TOKEN,
     OutputKinds,
     find_loss,
     find_tensor,
 )
 from seqpack_cli.verification.user_models.user_code import running
 
+WIDE = (torch.float64, torch.complex128)
 NUM_PERTURBED = 6  # runs with slightly changed weights
 # Units in the last place by which weights are changed, and the limit as a multiple of what that
 # moves. 16 units of bfloat16 would be an eighth of each weight.
 UNITS, TIMES_NOISE = 16, 10
 UNITS_16_BIT, TIMES_NOISE_16_BIT = 1, 2
-OUTLIER = 1000  # outputs above this multiple of the median of all different ones
-MEDIAN_SIZE = 100_000  # outputs of which the median is taken
 HINT = "pass a smaller batch, or pack with a smaller --batch-size"
+
+
+Parts = dict[str, torch.Tensor]  # of a sequence: "" is its outputs, the others have names
 
 
 @dataclass
@@ -48,6 +56,14 @@ class Outputs:
 
     sequences: list[torch.Tensor]  # of each sequence, [length, features] or [1, features]
     loss: float | None
+    others: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # beside them, by name
+
+    def parts(self, number: int) -> Parts:
+        """Return all outputs of a sequence."""
+        return {
+            "": self.sequences[number],
+            **{key: each[number] for key, each in self.others.items()},
+        }
 
 
 @dataclass
@@ -61,6 +77,24 @@ class Runner:
     is_gate: bool = True
     widens: bool = False
     kinds: OutputKinds = field(default_factory=OutputKinds)
+    others: OtherOutputs = field(default_factory=OtherOutputs)
+
+    def learn(self, tried: list[tuple[str, LocatedBatch]]) -> None:
+        """Find out what the outputs are, from a few batches.
+
+        Raises:
+            OptionError: they are neither per token nor per sequence.
+        """
+        returned = []
+        for place, found in tried:
+            try:
+                returned.append((self.call_model(found, place), found))
+            except ModelError:
+                if not returned:
+                    raise
+                continue  # a sequence alone, which the check `alone` raises
+            self.kinds.read(*returned[-1], place)
+        self.others.learn(returned)
 
     def run(self, found: LocatedBatch, place: str) -> Outputs:
         """Return the outputs of each sequence.
@@ -73,7 +107,17 @@ class Runner:
         returned = self.call_model(found, place)
         sequences = [_flatten(each) for each in self.kinds.read(returned, found, place)]
         loss = find_loss(returned)
-        return Outputs(sequences, None if loss is None else float(loss))
+        others = {
+            name: [_flatten(each) for each in parts]
+            for name, parts in self.others.read(returned, found).items()
+            if self.dtype is not torch.float64 or parts[0].dtype in WIDE
+        }
+        return Outputs(sequences, None if loss is None else float(loss), others)
+
+    def is_per_sequence(self, name: str) -> bool:
+        """Return whether a part of the outputs is per sequence, not per token."""
+        kind = self.others.kinds.get(name, TOKEN) if name else self.kinds.kind
+        return kind in (SEQUENCE, STATES)
 
     def call_model(self, found: LocatedBatch, place: str) -> Any:
         """Call the model on a copy of a batch, which it may change."""
@@ -85,22 +129,31 @@ class Runner:
             with default_float64(), Widening() if self.widens else nullcontext():
                 return self.call(self.model, batch)
 
-    def measure_noise(self, found: LocatedBatch, place: str) -> torch.Tensor:
+    def measure_noise(self, found: LocatedBatch, place: str) -> dict[str, list[torch.Tensor]]:
         """Return a multiple of how far outputs move if weights change in their last places.
 
-        One number for each feature, so that one that amplifies rounding errors hides no other.
+        By the name of the part, of each sequence, one number for each feature, so that one that
+        amplifies rounding errors hides no other.
         """
         is_narrow = self.dtype.itemsize == 2
         units = UNITS_16_BIT if is_narrow else UNITS
         before = self.run(found, place)
-        moved = torch.zeros(before.sequences[0].shape[1], dtype=torch.float64)
+        numbers = range(len(before.sequences))
+        moved = {
+            name: [torch.zeros(before.parts(number)[name].shape[1]).double() for number in numbers]
+            for name in before.parts(0)
+        }
+        times = TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE
         for seed in range(NUM_PERTURBED):
             with perturbed(self.model, seed, units):
                 after = self.run(found, place)
-            for old, new in zip(before.sequences, after.sequences, strict=True):
-                if len(old):
-                    moved = moved.maximum(find_errors(old, new).amax(dim=0))
-        return moved * (TIMES_NOISE_16_BIT if is_narrow else TIMES_NOISE)
+            for number in numbers:
+                old, new = before.parts(number), after.parts(number)
+                for name in old.keys() & new.keys():
+                    if len(old[name]):
+                        error = find_errors(old[name], new[name]).amax(dim=0) * times
+                        moved[name][number] = moved[name][number].maximum(error)
+        return moved
 
 
 def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runner | None, str]:
@@ -108,50 +161,15 @@ def in_float64(runner: Runner, found: LocatedBatch, limit: float) -> tuple[Runne
     try:
         model = copy_in_float64(runner.model)
         exact = Runner(model, runner.call, torch.float64, limit, kinds=runner.kinds)
+        exact.others = runner.others
         with torch.no_grad(), running(describe_call(runner.call, found.batch), "float64"):
             exact.widens = needs_widening(lambda: runner.call(model, copy.deepcopy(found.batch)))
         outputs = find_tensor(exact.call_model(found, "float64"))
     except Exception as error:
         return None, f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    if outputs is None or outputs.dtype not in (torch.float64, torch.complex128):
+    if outputs is None or outputs.dtype not in WIDE:
         return None, f"its outputs stay {'none' if outputs is None else outputs.dtype}"
     return exact, ""
-
-
-def find_errors(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return the error of each output, float64[length, features] on the CPU.
-
-    It is infinity for NaN, and where one has another length or other features.
-    """
-    if first.shape != second.shape:
-        return torch.full(first.shape, math.inf, dtype=torch.float64)
-    one, other = first.double(), second.double()
-    errors = (one - other).abs().nan_to_num(nan=math.inf)
-    return errors.masked_fill_(one == other, 0).cpu()  # also of two infinities
-
-
-def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Return the largest error of all tokens; 0 if there are none."""
-    return float(find_errors(first, second).max()) if first.numel() else 0.0
-
-
-def is_sound(outputs: torch.Tensor) -> bool:
-    """Return whether outputs are finite; some of a token may be masked by negative infinity."""
-    is_wrong = outputs.isnan() | outputs.isposinf()
-    return not bool(is_wrong.any()) and bool(outputs.isfinite().any(dim=1).all())
-
-
-def find_scale(outputs: list[torch.Tensor]) -> float:
-    """Return the largest output of a batch, which errors are relative to.
-
-    Outliers do not count, so that a mask of -1e9 does not hide the errors of all others.
-    """
-    values = torch.cat([each.flatten() for each in outputs]).abs()
-    values = values[values.isfinite() & (values > 0)]
-    if not len(values):
-        return torch.finfo(torch.float32).tiny
-    some = values[:: len(values) // MEDIAN_SIZE + 1].double()
-    return min(float(values.max()), OUTLIER * float(torch.unique(some).median()))
 
 
 def _flatten(outputs: torch.Tensor) -> torch.Tensor:

@@ -6,11 +6,13 @@ import torch
 
 from seqpack_cli.verification.user_models.leaks import spell_distance, spell_tokens
 from seqpack_cli.verification.user_models.located_batch import draw_other_ids
-from seqpack_cli.verification.user_models.runner import Outputs, largest_error
+from seqpack_cli.verification.user_models.output_errors import largest_error
+from seqpack_cli.verification.user_models.runner import Outputs, Parts
 from seqpack_cli.verification.user_models.trial import Fault, Trial
 
 ONE_ID = "all tokens of the batch have the same id"
 ONE_SEQUENCE = "a batch of one sequence"
+MORE_DRAWS = 4  # of ids, for sequences whose outputs did not move
 MAX_SUSPECTS = 16  # sequences that are changed one by one to find the one that leaked
 
 
@@ -28,19 +30,17 @@ def check_isolation(trial: Trial) -> None:
     groups = [numbers[::2], numbers[1::2], shuffled[:half], shuffled[half:]]
     if len(numbers) == 1:
         groups = [numbers]
-    still = set(numbers)
+    moved: set[int] = set()
     for group in groups:
         after = run_changed(trial, torch.cat([found.cells[number] for number in group]))
-        still -= {number for number in group if _differs(trial, after, number)}
+        moved |= {number for number in group if _differs(trial, after, number)}
         others = [number for number in numbers if number not in group]
         fault = trial.judge("isolation", trial_pairs(trial, after, others))
         if fault is not None and trial.wants("isolation"):
             _add_leak(trial, fault, group)
             break
-    if len(still) == len(numbers) and trial.wants("isolation"):
-        trial.add("ignored", None, "outputs do not change when ids are changed")
-    elif still and trial.wants("isolation"):
-        _note_ignored(trial, sorted(still))
+    else:
+        _check_moved(trial, moved)
     if len(numbers) == 1:
         trial.skip("isolation", ONE_SEQUENCE)
     else:
@@ -62,8 +62,8 @@ def check_padding(trial: Trial) -> None:
     trial.cover("padding", len(found.numbers))
     if fault is not None:
         what = (
-            f"outputs of {trial.case.name(fault.number)} change when the ids in padding cells are "
-            f"changed{spell_tokens(trial, fault)} ({fault.size})"
+            f"{fault.outputs} of {trial.case.name(fault.number)} change when the ids in padding "
+            f"cells are changed{spell_tokens(trial, fault)} ({fault.size})"
         )
         trial.add("padding", fault.number, what)
     error = trial.judge_loss("padding", after)
@@ -78,24 +78,36 @@ def run_changed(trial: Trial, cells: torch.Tensor) -> Outputs:
     return trial.runner.run(trial.case.change(cells, values), trial.case.place)
 
 
-def trial_pairs(
-    trial: Trial, after: Outputs, numbers: list[int]
-) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+def trial_pairs(trial: Trial, after: Outputs, numbers: list[int]) -> dict[int, tuple[Parts, Parts]]:
     """Return the outputs of some sequences before and after a change."""
-    return {number: (trial.base.sequences[number], after.sequences[number]) for number in numbers}
+    return {number: (trial.base.parts(number), after.parts(number)) for number in numbers}
+
+
+def _check_moved(trial: Trial, moved: set[int]) -> None:
+    """Add a finding if outputs of a sequence stay as they are whatever its ids are."""
+    found = trial.case.found
+    for _ in range(MORE_DRAWS):
+        still = [number for number in found.numbers if number not in moved]
+        if not still:
+            return
+        after = run_changed(trial, torch.cat([found.cells[number] for number in still]))
+        moved |= {number for number in still if _differs(trial, after, number)}
+    still = [number for number in found.numbers if number not in moved]
+    if not moved:
+        trial.add("ignored", None, "outputs do not change when ids are changed")
+    elif still and not _are_whole(trial.base):
+        what = f"outputs of {trial.case.name(still[0])} do not change when its ids are changed"
+        others = f", nor do those of {len(still) - 1} others" if len(still) > 1 else ""
+        trial.add("ignored", still[0], what + others)
+
+
+def _are_whole(outputs: Outputs) -> bool:
+    """Return whether all outputs are whole numbers, such as classes, which may stay by chance."""
+    return all(bool((each == each.round()).all()) for each in outputs.sequences)
 
 
 def _differs(trial: Trial, after: Outputs, number: int) -> bool:
     return largest_error(trial.base.sequences[number], after.sequences[number]) > 0
-
-
-def _note_ignored(trial: Trial, numbers: list[int]) -> None:
-    """Note sequences that the model may ignore; one of few tokens may happen to give the same."""
-    name = trial.case.name(numbers[0])
-    others = f" and of {len(numbers) - 1} more" if len(numbers) > 1 else ""
-    trial.report.note(
-        f"{trial.case.place}: outputs of {name}{others} do not change when its ids are changed"
-    )
 
 
 def _add_leak(trial: Trial, fault: Fault, group: list[int]) -> None:
@@ -107,7 +119,8 @@ def _add_leak(trial: Trial, fault: Fault, group: list[int]) -> None:
         alone = trial.judge("isolation", trial_pairs(trial, after, [victim]))
         if alone is not None:
             what = (
-                f"outputs of {trial.case.name(victim)} change when {trial.case.name(changed)} is "
+                f"{alone.outputs} of {trial.case.name(victim)} change when "
+                f"{trial.case.name(changed)} is "
                 "changed"
                 f"{spell_tokens(trial, alone)}, {spell_distance(trial, alone, changed)} "
                 f"({alone.size})"
@@ -115,7 +128,8 @@ def _add_leak(trial: Trial, fault: Fault, group: list[int]) -> None:
             trial.add("isolation", victim, what)
             return
     what = (
-        f"outputs of {trial.case.name(victim)} change when {len(group)} other sequences are changed"
+        f"{fault.outputs} of {trial.case.name(victim)} change when {len(group)} other sequences "
+        "are changed"
         f"{spell_tokens(trial, fault)} ({fault.size})"
     )
     trial.add("isolation", victim, what)
