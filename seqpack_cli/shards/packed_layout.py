@@ -57,7 +57,7 @@ class PackedLayout:
         return cells
 
     def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Return a mask that is True throughout: there is no padding."""
+        """Return an all-True mask: there is no padding."""
         return np.ones(len(tensors["data"]), bool)
 
     def copy_rows(

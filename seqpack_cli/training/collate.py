@@ -137,7 +137,7 @@ def collate_varlen(
         sort: True puts the longest first; False keeps the order of the samples.
 
     Raises:
-        ValueError: there is no sequence, one is empty, or they do not fit the rows, or a number is
+        ValueError: there is no sequence, one is empty, the rows have no room for all, a number is
             out of range, or labels is not a column of the sequences.
     """
     shape = RowShape(

@@ -46,7 +46,7 @@ class CaseMaker:
             samples: what the batch was made of; None takes the sequences out of the batch.
 
         Raises:
-            ValueError: nothing says where its sequences lie.
+            ValueError: locate is missing for a batch of an unknown class.
         """
         batch = to_device(batch, self.device)
         kind = KINDS.get(type(batch))
@@ -102,7 +102,7 @@ def iter_cases(batches: Any, maker: CaseMaker, options: ModelOptions) -> Iterato
     """Yield the batches to check of a data set, a DataLoader or an iterable.
 
     Raises:
-        ValueError: there is no batch, or nothing says where sequences lie.
+        ValueError: there is no batch, or locate is missing for one of an unknown class.
     """
     loader = batches if isinstance(batches, DataLoader) else None
     if loader is not None and maker.collate is None:

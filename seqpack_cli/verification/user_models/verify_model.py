@@ -56,7 +56,7 @@ def verify_model(
         ModelError: the model raised an exception.
         MachineError: the device is out of memory.
         OptionError: the outputs are neither per token nor per sequence.
-        ValueError: there is no batch, or nothing says where the sequences of a batch lie.
+        ValueError: there is no batch, or locate is missing for one of an unknown class.
     """
     options = options or ModelOptions()
     dtype = check_model(model)
