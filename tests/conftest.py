@@ -19,7 +19,7 @@ import pytest
 from object_store import s3_address as s3_address  # fixtures of the tests with a real S3 server
 from object_store import server as server
 
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.runs.executor import Executor
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
