@@ -20,7 +20,8 @@ from object_store import s3_address as s3_address  # fixtures of the tests with 
 from object_store import server as server
 
 from seqpack_cli.corpus import parts
-from seqpack_cli.runs.workers import Executor, Workers
+from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Workers
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

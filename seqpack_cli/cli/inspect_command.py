@@ -21,7 +21,7 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
-@click.command("inspect", cls=OneValueCommand, short_help="Show what a store or shards contain.")
+@click.command("inspect", cls=OneValueCommand)
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--batch",
