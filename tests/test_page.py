@@ -181,8 +181,11 @@ def test_page_names_the_command_date_and_versions_of_the_run() -> None:
 def test_page_of_a_run_json_that_may_hold_anything(value: object) -> None:
     names = ("command", "date", "seconds", "versions")
     Path("padded/run.json").write_text(json.dumps(dict.fromkeys(names, value)))
-    page = make("padded")
-    assert "<script>document" not in page
+    assert "<script>document" not in make("padded")
+
+
+@pytest.mark.usefixtures("work")
+def test_page_without_a_run_json_says_so() -> None:
     Path("padded/run.json").unlink()
     assert "Unknown: the folder has no readable run.json." in make("padded")
 
