@@ -110,7 +110,7 @@ def measure(num_sequences: int, case: str) -> dict[str, Any]:
         source.seconds = 0.0
     seconds, (plan, tasks) = timed(lambda: make_tasks(source, options))
     found = {
-        "seconds": round(seconds - source.seconds, 2),
+        "seconds": round(seconds - source.seconds, 3),
         "seconds_of_drawing": round(source.seconds, 2),
         "peak_megabytes": read_peak(),
         "batches": plan.num_batches,

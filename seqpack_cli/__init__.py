@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.plans import plan
+    from seqpack_cli.runs.executor import Executor
     from seqpack_cli.runs.progress import Progress
     from seqpack_cli.runs.spawned_workers import WorkerDiedError
-    from seqpack_cli.runs.workers import Executor
     from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack_run import pack
@@ -102,7 +102,7 @@ _MODULE_OF = {
     "EpochPlan": "training.epoch_plan",
     "EpochSampler": "training.epoch_sampler",
     "ErrorSize": "verification.findings",
-    "Executor": "runs.workers",
+    "Executor": "runs.executor",
     "FILLER": "training.store_dataset",
     "FileOptions": "corpus.file_options",
     "Finding": "verification.findings",

@@ -19,7 +19,9 @@ import pytest
 from object_store import s3_address as s3_address  # fixtures of the tests with a real S3 server
 from object_store import server as server
 
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.corpus import parts
+from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Workers
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -110,6 +112,31 @@ def trust_the_page_cache() -> Iterator[None]:
     """Skip fsync in this process, because no test cuts the power; child processes still sync."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # still fails if the file is not open
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def start_no_worker_unasked() -> Iterator[None]:
+    """Run in this process what no test asks to be spread: a worker process takes half a second.
+
+    A number of workers above 1 starts them; so does every command in a process of its own.
+    """
+
+    spread = Workers.run
+
+    def run(self: Workers, *arguments: Any, **options: Any) -> Iterator[Any]:
+        if self.are_local and self.executor.num_workers is None:
+            options["max_processes"] = 1
+        return spread(self, *arguments, **options)
+
+    def run_here(
+        function: Callable[[Any], Any], tasks: Sequence[Any], **_: object
+    ) -> Iterator[Any]:
+        return map(function, tasks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workers, "run", run)
+        patch.setattr(parts, "run_in_processes", run_here)  # of the footers of Parquet
         yield
 
 

@@ -16,6 +16,9 @@ from seqpack_cli.cli import versions
 from seqpack_cli.cli.main import COMMANDS
 from seqpack_cli.cli.versions import EXTRAS, PACKAGES
 
+HEAVY = {"torch", "numpy", "tokenizers", "safetensors", "tqdm"}
+# Each takes 5 to 20 ms, and only runs with workers, networks or object stores need them.
+OF_RUNS = {"asyncio", "concurrent.futures", "logging", "multiprocessing", "socket", "tempfile"}
 # What each command may load; torch costs seconds and is only for verify and training.
 PROBE = """
 import sys
@@ -25,16 +28,15 @@ for arguments in {commands!r}:
         main(arguments)
     except SystemExit as end:
         assert end.code in (0, None), end.code
-heavy = {{"torch", "numpy", "tokenizers", "safetensors", "tqdm"}} & set(sys.modules)
-print("loaded:", *sorted(heavy))
+print("loaded:", *sorted(sys.modules))
 """
 
 
-def _loaded_by(*commands: tuple[object, ...]) -> list[str]:
-    """Run commands in a new process, and name the heavy packages that it has loaded then."""
+def _loaded_by(*commands: tuple[object, ...]) -> set[str]:
+    """Run commands in a new process, and return the modules that it has loaded then."""
     code = PROBE.format(commands=[[str(part) for part in command] for command in commands])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip().splitlines()[-1].split()[1:]
+    return set(done.stdout.strip().splitlines()[-1].split()[1:])
 
 
 def test_help_names_every_command():
@@ -52,7 +54,12 @@ def test_help_of_every_command_explains_every_option(name):
 
 
 def test_help_loads_no_heavy_package():
-    assert _loaded_by(("--help",), *((name, "--help") for name in COMMANDS)) == []
+    loaded = _loaded_by(("--help",), *((name, "--help") for name in COMMANDS))
+    assert not loaded & (HEAVY | OF_RUNS)
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    assert not [name for name in _loaded_by(("--help",)) if name.endswith("_command")]
 
 
 def test_all_commands_but_verify_run_without_torch(tmp_path):
@@ -68,6 +75,16 @@ def test_all_commands_but_verify_run_without_torch(tmp_path):
     )
 
 
+def test_inspect_loads_nothing_that_only_runs_need(tmp_path):
+    text, tokens, shards = tmp_path / "a.txt", tmp_path / "tokens", tmp_path / "shards"
+    text.write_text("one\ntwo two\n")
+    assert run("tokenize", text, "-o", tokens, "--num-workers", 1).exit_code == 0
+    assert run("pack", tokens, "-o", shards, "--num-workers", 1).exit_code == 0
+    loaded = _loaded_by(("inspect", tokens), ("inspect", shards))
+    own = {f"seqpack_cli.{name}" for name in ("batching.plan", "corpus.sources", "runs.workers")}
+    assert not loaded & ({"torch", "tqdm", "fsspec", "hashlib"} | OF_RUNS | own)
+
+
 def test_version_names_what_matters_and_loads_none_of_it():
     first, system, *packages = run("--version").stdout.splitlines()
     assert first == f"seqpack, version {__version__}"
@@ -75,7 +92,7 @@ def test_version_names_what_matters_and_loads_none_of_it():
     assert f"torch {metadata.version('torch')}" in packages
     assert f"tokenizers {metadata.version('tokenizers')}" in packages
     assert len(packages) == len(PACKAGES) + len(EXTRAS)
-    assert _loaded_by(("--version",)) == []
+    assert not _loaded_by(("--version",)) & HEAVY
 
 
 def test_version_names_an_extra_that_is_not_there(monkeypatch):

@@ -1,11 +1,11 @@
 """Every call that changes the disk fails once, or is where the process ends: nothing is lost.
 
-All writing goes through `disk`, whose calls to the system are counted here. For every k, the k-th
-call of a run with 3 parts, or 3 shards, fails with ENOSPC or EIO, or the process ends there, a
-write half done in both. Then `inspect` calls the folder complete only if
-the command returned 0, the same command again gives the bytes of an uninterrupted run, and no
-temporary file stays. The processes are forked from one that has imported everything, which costs
-5 ms each.
+All writing goes through `disk`, whose calls to the system are counted here. For one k of each kind
+of call (for every k: `-m slow`), the k-th call of a run with 3 parts, or 3 shards, fails with
+ENOSPC or EIO, or the process ends there, a write half done in both. Then `inspect` calls the folder
+complete only if the command returned 0, the same command again gives the bytes of an uninterrupted
+run, and no temporary file stays. The processes are forked from one that has imported everything,
+which costs 5 ms each.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import re
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import run
 from reference import read_folder
+from source_code import FILES, find_nodes
 
-import seqpack_cli
 from seqpack_cli.files import disk
 
 TEXT = "".join(f"line {number} of the text, é\n" for number in range(60))
@@ -140,29 +140,47 @@ def run_unbroken(arguments: tuple[object, ...]) -> list[str]:
     return counting.calls
 
 
+def each_kind(calls: Sequence[str]) -> list[int]:
+    """Return where calls of each kind come first: after such a call, numbers in names aside."""
+    kinds = [re.sub(r"\d+", "#", call) for call in calls]
+    places: dict[tuple[str, str], int] = {}
+    for k, pair in enumerate(zip(["", *kinds], kinds, strict=False)):
+        places.setdefault(pair, k)
+    return [*places.values(), len(calls) - 1]
+
+
+def every(calls: Sequence[str]) -> Sequence[int]:
+    """Return the places of all calls."""
+    return range(len(calls))
+
+
 FAIL, END = (errno.ENOSPC, errno.EIO), (DIE, DIE)
+Choose = Callable[[Sequence[str]], Sequence[int]]
 
 
 @pytest.mark.parametrize(
-    ("command", "faults"),
+    ("command", "faults", "choose"),
     [
-        pytest.param("tokenize", FAIL, id="tokenize-fail", marks=pytest.mark.slow),
+        pytest.param("tokenize", FAIL, every, id="tokenize-fail", marks=pytest.mark.slow),
         # Default for the end of a process: test_case_29_kill_at_any_change_of_the_disk.
-        pytest.param("tokenize", END, id="tokenize-die", marks=pytest.mark.slow),
-        pytest.param("pack", FAIL, id="pack-fail"),
-        pytest.param("pack", END, id="pack-die", marks=pytest.mark.slow),
+        pytest.param("tokenize", END, every, id="tokenize-die", marks=pytest.mark.slow),
+        pytest.param("pack", FAIL, each_kind, id="pack-fail"),
+        pytest.param("pack", FAIL, every, id="pack-fail-everywhere", marks=pytest.mark.slow),
+        pytest.param("pack", END, every, id="pack-die", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_whichever_call_goes_wrong(
-    tmp_path: Path, command: str, faults: tuple[int, int]
+    tmp_path: Path, command: str, faults: tuple[int, int], choose: Choose
 ) -> None:
     arguments_for = prepare(tmp_path, command)
     calls = run_unbroken(arguments_for(tmp_path / "unbroken" / "output"))
     expected = read_folder(tmp_path / "unbroken" / "output")
     assert FILES_OF[command] <= set(expected)
     assert not any(name.startswith(".") for name in expected)
+    places = choose(calls)
+    assert len(places) > 30
     codes = []
-    for k in itertools.count():
+    for k in [*places, len(calls)]:
         output = tmp_path / "broken" / "output"
         arguments, fault = arguments_for(output), faults[k % 2]
         code = in_fork(functools.partial(run_with_fault, k, fault, arguments))
@@ -182,17 +200,20 @@ def test_nothing_is_lost_whichever_call_goes_wrong(
 
 
 @pytest.mark.parametrize(
-    ("to", "replaces"),
+    ("to", "replaces", "choose"),
     [
-        pytest.param("parquet", True, id="parquet-replaced"),
-        pytest.param("parquet", False, id="parquet", marks=pytest.mark.slow),
-        pytest.param("megatron", True, id="megatron-replaced"),
-        pytest.param("megatron", False, id="megatron", marks=pytest.mark.slow),
-        pytest.param("nanogpt", True, id="nanogpt-replaced", marks=pytest.mark.slow),
+        pytest.param("parquet", True, each_kind, id="parquet-replaced"),
+        pytest.param("parquet", False, every, id="parquet", marks=pytest.mark.slow),
+        pytest.param("megatron", True, each_kind, id="megatron-replaced"),
+        pytest.param(
+            "megatron", True, every, id="megatron-replaced-everywhere", marks=pytest.mark.slow
+        ),
+        pytest.param("megatron", False, every, id="megatron", marks=pytest.mark.slow),
+        pytest.param("nanogpt", True, every, id="nanogpt-replaced", marks=pytest.mark.slow),
     ],
 )
 def test_an_export_can_be_run_again_whichever_call_goes_wrong(
-    tmp_path: Path, to: str, *, replaces: bool
+    tmp_path: Path, to: str, choose: Choose, *, replaces: bool
 ) -> None:
     output, trees = tmp_path / "made" / "out", list[dict[str, bytes]]()
     output.parent.mkdir()
@@ -205,7 +226,9 @@ def test_an_export_can_be_run_again_whichever_call_goes_wrong(
     arguments = ("export", store, "-o", output, "--to", to, *["--overwrite"] * replaces)
     before, after = trees if replaces else ({}, trees[1])
     write_tree(output.parent, before)
-    for k, call in enumerate(run_unbroken(arguments)):
+    calls = run_unbroken(arguments)
+    for k in choose(calls):
+        call = calls[k]
         write_tree(output.parent, before)
         fault = (errno.ENOSPC, DIE)[k % 2]
         code = in_fork(functools.partial(run_with_fault, k, fault, arguments))
@@ -259,9 +282,9 @@ CHANGES |= {"write_bytes", "write_text", "tofile"}  # a method of any object
 CHANGES_OF_MODULE = {"write", "fsync", "replace", "remove", "move"}  # a function of os or shutil
 
 
-def _find_changes(tree: ast.AST) -> Iterator[str]:
+def _find_changes(path: Path) -> Iterator[str]:
     """Name the calls in a module that change the disk."""
-    for node in ast.walk(tree):
+    for node in find_nodes(path):
         if not isinstance(node, ast.Call):
             continue
         function = node.func
@@ -279,6 +302,4 @@ def _find_changes(tree: ast.AST) -> Iterator[str]:
 
 
 def test_only_one_module_changes_the_disk() -> None:
-    package = Path(seqpack_cli.__file__).parent
-    trees = {path.name: ast.parse(path.read_text()) for path in package.rglob("*.py")}
-    assert {name for name, tree in trees.items() if list(_find_changes(tree))} == {"disk.py"}
+    assert {path.name for path in FILES if list(_find_changes(path))} == {"disk.py"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import importlib
 from collections import Counter
 from graphlib import TopologicalSorter
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import OPTIONAL, find_imports
+from source_code import FILES, PACKAGE, find_nodes, parse
 
 import seqpack_cli
 from seqpack_cli.batching.layout_rules import LAYOUTS
@@ -19,7 +19,6 @@ from seqpack_cli.files.inputs import LocalInput, RemoteInput
 from seqpack_cli.files.local_place import LocalPlace
 from seqpack_cli.files.remote_place import RemotePlace
 
-PACKAGE = Path(seqpack_cli.__file__).parent
 # A stage may import itself and what stands before it.
 STAGES = [
     {"errors", "ranges", "sizes"},
@@ -48,14 +47,8 @@ OWNERS = {
     "safetensors": {"files"},
     "torch": {"training", "verification"},
 }
-FILES = sorted(PACKAGE.rglob("*.py"))
 NAME = Path(__file__).name
 TESTS = sorted(Path(__file__).parent.glob("test_*.py"))
-
-
-@functools.cache
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def _stage(module: str) -> str:
@@ -68,7 +61,7 @@ def _module(path: Path) -> str:
 
 def _imports(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(_parse(path)):
+    for node in find_nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -89,7 +82,7 @@ def _of_types(path: Path) -> set[str]:
     """Return the modules that a file imports under `if TYPE_CHECKING`."""
     return {
         str(node.module)
-        for block in _parse(path).body
+        for block in parse(path).body
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for node in block.body
         if isinstance(node, ast.ImportFrom)
@@ -164,7 +157,7 @@ def test_functions_stay_small():
     sizes = {
         f"{_module(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in FILES
-        for node in ast.walk(_parse(path))
+        for node in find_nodes(path)
         if isinstance(node, ast.FunctionDef)  # decorators, a command's options, do not count
     }
     assert not {name: size for name, size in sizes.items() if size > 50}
@@ -174,7 +167,7 @@ def test_functions_have_six_parameters_at_most():
     found = {
         f"{_module(path)}.{node.name}"
         for path in FILES
-        for node in ast.walk(_parse(path))
+        for node in find_nodes(path)
         if isinstance(node, ast.FunctionDef)
         and not any("click.command" in ast.unparse(each) for each in node.decorator_list)
         and len([each for each in ast.walk(node.args) if isinstance(each, ast.arg)])
@@ -222,7 +215,7 @@ KINDS = {"Path", "Url", "LocalPlace", "RemotePlace", "LocalInput", "RemoteInput"
 def _find_kind_tests(path: Path) -> list[str]:
     """Name the places of a module that ask whether something is a path or a URL."""
     found = []
-    for node in ast.walk(_parse(path)):
+    for node in find_nodes(path):
         asked: list[ast.AST] = []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
             asked = list(ast.walk(node.args[1]))
@@ -273,7 +266,7 @@ def test_stores_and_shards_are_read_in_one_way():
         module = str(path.relative_to(PACKAGE))
         if module.startswith(("corpus/", "files/")) or module in others:
             continue
-        for node in ast.walk(_parse(path)):
+        for node in find_nodes(path):
             function = node.func if isinstance(node, ast.Call) else None
             name = getattr(function, "attr", getattr(function, "id", ""))
             is_checked = (module, name) == ("files/tensor_file.py", "safe_open")  # after `reading`
@@ -297,7 +290,7 @@ def test_only_shards_asks_which_layout_something_is():
         module = str(path.relative_to(PACKAGE))
         if module.startswith("shards/") or module in ("batching/layout_rules.py", *TORCH_TABLES):
             continue
-        found += [f"{module}:{node.lineno}" for node in ast.walk(_parse(path)) if _asks(node)]
+        found += [f"{module}:{node.lineno}" for node in find_nodes(path) if _asks(node)]
     assert not found
 
 
@@ -306,10 +299,11 @@ def _asks(node: ast.AST) -> bool:
         return any(_is_layout(side) for side in [node.left, *node.comparators])
     if isinstance(node, ast.Dict):
         return bool(node.keys) and all(key is not None and _is_layout(key) for key in node.keys)
+    if not isinstance(node, ast.Call):
+        return False
     names = [child.id for child in ast.walk(node) if isinstance(child, ast.Name)]
-    is_type_test = isinstance(node, ast.Call) and names[:1] == ["isinstance"]
     batch_types = {f"{layout.capitalize()}Batch" for layout in LAYOUTS}
-    return is_type_test and bool(batch_types & set(names))
+    return names[:1] == ["isinstance"] and bool(batch_types & set(names))
 
 
 def _is_layout(node: ast.AST) -> bool:

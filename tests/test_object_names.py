@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from command import run
 from object_store import FaultProxy, put_object, read_objects
-
-import seqpack_cli
+from source_code import FILES, find_nodes
 
 BUCKET = "names"
 TEXT = "".join(f"line {number} of the corpus\n" for number in range(60))
@@ -159,9 +158,10 @@ OTHERS = {
 def test_names_are_expanded_in_one_place_only() -> None:
     """Wherever the package has a file system at hand, it is called `system`."""
     num_calls = 0
-    for path in Path(seqpack_cli.__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
+    for path in FILES:
+        if "system" not in path.read_text():
+            continue
+        for node in find_nodes(path):
             if isinstance(node, ast.Assign) and "open_file_system(" in ast.unparse(node.value):
                 (target,) = node.targets
                 assert isinstance(target, ast.Tuple), f"{path.name}:{node.lineno}"

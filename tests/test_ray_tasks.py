@@ -20,10 +20,11 @@ from ray_clusters import Counted, Job, node_options, read_attempts, wait_for
 import seqpack_cli
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.runs import ray_tasks
+from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.ray_tasks import MAX_RETRIES
 from seqpack_cli.runs.spawned_workers import WorkerDiedError
-from seqpack_cli.runs.workers import Executor, Workers
+from seqpack_cli.runs.workers import Workers
 
 
 def on_ray(progress: Progress | None = None, *, num_workers: int | None = None) -> Workers:

@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 from ray_clusters import python, wait_for
 from test_split_run import read_tree
 
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.runs.executor import Executor
 
 NUM_BYTES = 1_500_000
 NUM_PARTS = 30

@@ -17,8 +17,9 @@ import pytest
 
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.progress import Progress, advance
-from seqpack_cli.runs.workers import Executor, Workers, count_cores
+from seqpack_cli.runs.workers import Workers
 
 
 def make_workers(num_workers: int | None, progress: Progress | None = None) -> Workers:
@@ -79,7 +80,8 @@ def test_worker_that_dies_is_an_error_that_names_its_tasks() -> None:
 KILLED_PARENT = """
 import multiprocessing, os, signal, threading, time
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Executor, Workers
+from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Workers
 
 def kill_when_workers_run():
     while len(multiprocessing.active_children()) < 2:
@@ -108,7 +110,8 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
 HANDLERS = """
 import signal
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Executor, Workers
+from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Workers
 
 if __name__ == "__main__":
     workers = Workers(Executor(num_workers=2), Progress())

@@ -11,9 +11,7 @@ from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 
-@click.command(
-    "diff", cls=OneValueCommand, short_help="Show what differs between two stores or shards."
-)
+@click.command("diff", cls=OneValueCommand)
 @click.argument("a", type=PLACE)
 @click.argument("b", type=PLACE)
 @json_option

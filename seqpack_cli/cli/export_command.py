@@ -21,7 +21,7 @@ from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.exports.formats import FORMATS
 
 
-@click.command("export", cls=OneValueCommand, short_help="Write files that other trainers read.")
+@click.command("export", cls=OneValueCommand)
 @click.argument("path", type=PLACE)
 @output_option("Folder (parquet), prefix (megatron) or file (nanogpt) to write.")
 @click.option(

@@ -19,7 +19,7 @@ from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.runs.executor import Executor
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -33,11 +33,7 @@ def _option_beside_ids(name: str, help_text: str) -> Decorator:
     )
 
 
-@click.command(
-    "import",
-    cls=OneValueCommand,
-    short_help="Turn ids of Megatron, nanoGPT or datasets into a token store.",
-)
+@click.command("import", cls=OneValueCommand)
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
 @click.option(

@@ -21,7 +21,7 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
-@click.command("inspect", cls=OneValueCommand, short_help="Show what a store or shards contain.")
+@click.command("inspect", cls=OneValueCommand)
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--batch",
@@ -143,22 +143,29 @@ def _count_vocabulary(paths: tuple[Place, ...], *, quiet: bool) -> Answer:
 
 def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Answer:
     """Return the values to show, and the function that makes lines of them; write the files."""
-    from seqpack_cli.reporting import contents, rows
     from seqpack_cli.reporting.opened import check_one, open_any_or_splits
-    from seqpack_cli.reporting.terminal import batch_lines, contents_lines, row_lines
 
     opened = open_any_or_splits(path)
     if asked["sequence"] is not None:
+        from seqpack_cli.reporting import rows
+        from seqpack_cli.reporting.terminal import row_lines
+
         found = rows.describe_sequence(opened, asked["sequence"], max_text_ids=max_text_ids)
         return found, functools.partial(row_lines.show_sequence, colour=wants_colour())
     for name in ("batch", "plot", "html"):
         if asked[name] is not None:
             opened = check_one(opened, f"--{name} {asked[name]}")
     if asked["batch"] is not None:
+        from seqpack_cli.reporting import rows
+        from seqpack_cli.reporting.terminal import batch_lines
+
         one = check_one(opened, "--batch")
         found = rows.describe_batch(one, asked["batch"], max_text_ids=max_text_ids)
         answer: Answer = found, batch_lines.show_batch
     else:
+        from seqpack_cli.reporting import contents
+        from seqpack_cli.reporting.terminal import contents_lines
+
         answer = contents.describe(opened), contents_lines.show_numbers
     if asked["plot"] is not None or asked["html"] is not None:
         _write_files(check_one(opened, "--plot"), answer[0], asked)

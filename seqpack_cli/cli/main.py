@@ -6,7 +6,6 @@ fast and loads neither numpy nor torch.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
@@ -17,18 +16,18 @@ from seqpack_cli.cli.streams import OutputError, open_standard_streams
 from seqpack_cli.cli.versions import show_versions
 from seqpack_cli.errors import MachineError, SeqpackError
 
-COMMANDS = (
-    "tokenize",
-    "import",
-    "plan",
-    "pack",
-    "inspect",
-    "diff",
-    "verify",
-    "unpack",
-    "export",
-    "train-tokenizer",
-)
+COMMANDS = {  # and their lines in the list of commands
+    "tokenize": "Turn text files into a token store.",
+    "import": "Turn ids of Megatron, nanoGPT or datasets into a token store.",
+    "plan": "Compare what each way to pack would cost.",
+    "pack": "Turn token stores into batches for training.",
+    "inspect": "Show what a store or shards contain.",
+    "diff": "Show what differs between two stores or shards.",
+    "verify": "Check shards before training on them.",
+    "unpack": "Get the ids or the text back out of shards.",
+    "export": "Write files that other trainers read.",
+    "train-tokenizer": "Train a tokenizer.json on text.",
+}
 
 
 class CommandGroup(click.Group):
@@ -47,13 +46,22 @@ class CommandGroup(click.Group):
         name = cmd_name.replace("-", "_")
         module = importlib.import_module(f"seqpack_cli.cli.{name}_command")
         command: click.Command = module.command
+        command.short_help = COMMANDS[cmd_name]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments name; suggest the nearest for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             suggestion = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{suggestion}")

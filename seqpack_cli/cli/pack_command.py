@@ -13,12 +13,10 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import selection_options
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.runs.executor import Executor
 
 
-@click.command(
-    "pack", cls=OneValueCommand, short_help="Turn token stores into batches for training."
-)
+@click.command("pack", cls=OneValueCommand)
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @output_option("Folder to create for the shards.")
 @click.option(

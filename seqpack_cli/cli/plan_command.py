@@ -12,7 +12,7 @@ from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.url import Place
 
 
-@click.command("plan", cls=OneValueCommand, short_help="Compare what each way to pack would cost.")
+@click.command("plan", cls=OneValueCommand)
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @keep_without_target_option

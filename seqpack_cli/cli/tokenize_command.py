@@ -21,10 +21,10 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.target_options import target_options
 from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.workers import Executor
+from seqpack_cli.runs.executor import Executor
 
 
-@click.command("tokenize", cls=OneValueCommand, short_help="Turn text files into a token store.")
+@click.command("tokenize", cls=OneValueCommand)
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
 @click.option(

@@ -22,7 +22,7 @@ from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
 
 
-@click.command("train-tokenizer", cls=OneValueCommand, short_help="Train a tokenizer.json on text.")
+@click.command("train-tokenizer", cls=OneValueCommand)
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("File to write, usually named tokenizer.json.", is_file=True)
 @click.option(

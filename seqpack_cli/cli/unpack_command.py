@@ -20,9 +20,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
 
 
-@click.command(
-    "unpack", cls=OneValueCommand, short_help="Get the ids or the text back out of shards."
-)
+@click.command("unpack", cls=OneValueCommand)
 @click.argument("shards", type=PLACE)
 @output_option("File to write, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(

@@ -17,7 +17,7 @@ from seqpack_cli.files.url import Place
 EXIT_FAULT = 1
 
 
-@click.command("verify", cls=OneValueCommand, short_help="Check shards before training on them.")
+@click.command("verify", cls=OneValueCommand)
 @click.argument("shards", type=PLACE)
 @click.option(
     "--tokens",

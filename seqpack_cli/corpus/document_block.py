@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import (
     MAX_SIZE,
     DataError,
@@ -21,6 +20,9 @@ from seqpack_cli.errors import (
     quote,
 )
 from seqpack_cli.runs.arguments import check_fields
+
+if TYPE_CHECKING:
+    from seqpack_cli.corpus.sources import Source
 
 BYTE_ORDER_MARK = "\ufeff"
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
-from seqpack_cli.corpus.sources import Source
 from seqpack_cli.files.url import URL_PATTERN
+
+if TYPE_CHECKING:
+    from seqpack_cli.corpus.sources import Source
 
 FOLDER_FIELD = "folder"  # the one field of a text file that is one document
 
@@ -77,6 +79,7 @@ def read_folder(reader: FieldReader, source: Source, text: str) -> Any:
 def find_folder_name(source: Source) -> str:
     """Return the name of the folder of a file or object, "" for that of the root.
 
+    >>> from seqpack_cli.corpus.sources import Source
     >>> find_folder_name(Source("s3://bucket/de/a.txt", "text", "file", 0))
     'de'
     """

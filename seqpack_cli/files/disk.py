@@ -10,9 +10,7 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -32,7 +30,7 @@ SAFE_FLAGS = sum(getattr(os, name, 0) for name in FLAG_NAMES)
 LOCK_NAME = ".lock"  # in a folder that one process writes, on disk and in an object store
 TEMP_PATTERN = re.compile(r"\.(.+)\.\d+\.tmp")
 # Follows the thread's id in temporary names: machines that share a file system may have the same.
-MACHINE = secrets.randbelow(10**9)
+MACHINE = int.from_bytes(os.urandom(4)) % 10**9
 HINTS = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT), "free some disk space, then run the same command again"
@@ -224,6 +222,8 @@ def make_folder(folder: Path) -> list[Path]:
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Create a folder in the system's temporary folder; remove it when the block ends."""
+    import tempfile  # takes 5 ms, so not at the top
+
     with naming_writes(Path(tempfile.gettempdir())):
         folder = tempfile.TemporaryDirectory(prefix="seqpack-")
     with folder as name:

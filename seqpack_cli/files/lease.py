@@ -15,7 +15,6 @@ import contextlib
 import os
 import platform
 import re
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ class Lease:
     def __init__(self, folder: Url) -> None:
         self._url = Url(f"{folder}/{LOCK_NAME}")
         host = platform.node() or UNKNOWN
-        self._own = f"{host} {os.getpid()} {_find_pid_namespace()} {secrets.token_hex(8)}"
+        self._own = f"{host} {os.getpid()} {_find_pid_namespace()} {os.urandom(8).hex()}"
         self.folder = Url(folder.text, self._own)  # to write to, in any process of the run
         self._beat = 0
         self._ended = threading.Event()

@@ -7,55 +7,20 @@ with `advance`. The output bytes do not depend on where the function runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from seqpack_cli.errors import OptionError, check_choice, check_positive
+from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place, is_shared
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.progress import Progress, reporting_to
-from seqpack_cli.runs.ray_cluster import check_installed
 from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
 from seqpack_cli.runs.worker_threads import run_in_threads
 
-EXECUTORS = ("local", "ray")
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Executor:
-    """Where the tasks of a run are done, and how many at a time.
-
-    Args:
-        name: "local" for processes of this machine, or "ray" for a Ray cluster.
-        ray_address: the cluster; None finds a running one, or starts one on this machine.
-        num_workers: tasks at a time; None is one per core, or fewer if the work is not worth it. 1
-            works in this process, so a script needs no `if __name__ == "__main__":` unless it reads
-            Parquet, whose footers are checked in a separate process.
-
-    Raises:
-        ValueError: name is neither, or num_workers is out of range.
-        OptionError: ray_address is set, and name is not "ray".
-        MachineError: Ray is not installed.
-    """
-
-    name: str = "local"
-    ray_address: str | None = None
-    num_workers: int | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_choice("name", self.name, EXECUTORS)
-        check_positive("num_workers", self.num_workers)
-        if self.name == "ray":
-            check_installed()
-        elif self.ray_address is not None:
-            raise OptionError("--ray-address needs --executor ray")
 
 
 @dataclass(frozen=True)
@@ -147,10 +112,3 @@ def find_workers(
             )
         executor = Executor(num_workers=1)
     return Workers(executor, progress or Progress())
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use, which may be fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -12,9 +12,10 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Executor, Workers, find_workers
+from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.split_run import pack_splits

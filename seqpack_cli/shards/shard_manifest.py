@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
@@ -13,11 +12,14 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.url import Place, spell_place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
-from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_counts import add_up_stores, check_counts
 from seqpack_cli.shards.targets import NUM_TARGETS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
 from seqpack_cli.tokens.open_store import AnyStore
+
+if TYPE_CHECKING:
+    from seqpack_cli.batching.plan import Plan
+    from seqpack_cli.shards.selected_store import SelectedStore
 
 FORMAT = "seqpack.shards"
 FORMAT_VERSION = 9

@@ -8,7 +8,6 @@ is used.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,6 +63,7 @@ def download_files(name: str, needed: str, *optional: str) -> dict[str, bytes]:
 
 def can_reach(endpoint: str) -> bool:
     """Return whether a server accepts connections; always True if a proxy is configured."""
+    import socket
     from urllib.request import getproxies  # takes 16 ms, with ssl, and is rarely needed
 
     if getproxies():

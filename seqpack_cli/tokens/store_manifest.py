@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
@@ -22,7 +21,10 @@ from seqpack_cli.tokens.columns.part_columns import columns_name
 from seqpack_cli.tokens.indexed_dataset import check_id_range, choose_dtype
 from seqpack_cli.tokens.made_counts import check_made_counts
 from seqpack_cli.tokens.roles import ROLES
-from seqpack_cli.tokens.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from seqpack_cli.corpus.sources import Source
+    from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
 FORMAT_VERSION = 5

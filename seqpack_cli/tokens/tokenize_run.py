@@ -30,10 +30,11 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.runs.workers import Executor, Workers, find_workers
+from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder

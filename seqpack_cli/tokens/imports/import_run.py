@@ -22,10 +22,11 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.runs.workers import Executor, Workers, count_cores, find_workers
+from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
 from seqpack_cli.tokens.imports.import_options import ImportOptions
