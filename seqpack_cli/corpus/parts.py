@@ -44,6 +44,8 @@ def check_footers(sources: Sequence[Source]) -> None:
             read_arrow_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
+    if not files:
+        return  # a worker process takes 0.1 s to start, without tasks too
     num_read = 0
     try:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):

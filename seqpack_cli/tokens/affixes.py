@@ -88,7 +88,7 @@ def _probe_template(tokenizer_json: bytes) -> Affixes:
 
 def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
     """Yield the first text that has a token, in any script; templates do not depend on the text."""
-    for probe in (FIRST_PROBE, *tokenizer.get_vocab()):
+    for probe in _iter_words(tokenizer):
         try:
             with hiding_panics(DataError), catch_failure():
                 has_token = bool(tokenizer.encode(probe, add_special_tokens=False).ids)
@@ -97,3 +97,9 @@ def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
         if has_token:
             yield probe
             return
+
+
+def _iter_words(tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield a word, then those of the vocabulary, which take 0.05 s to list."""
+    yield FIRST_PROBE
+    yield from tokenizer.get_vocab()
