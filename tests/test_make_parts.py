@@ -184,8 +184,17 @@ def test_run_falls_back_once_however_many_workers_it_has(
 @pytest.mark.parametrize(
     ("kind", "exit_code", "said"),
     [
-        ("word_level", 2, "does not support this tokenizer (it is not byte-level BPE)"),
-        ("byte_fallback", 2, "does not support this tokenizer (it is not byte-level BPE)"),
+        (
+            "word_level",
+            2,
+            "does not support this tokenizer (it is neither byte-level BPE nor BPE that falls back "
+            "to bytes)",
+        ),
+        (
+            "byte_fallback",
+            2,
+            "does not support this tokenizer (its tokens have characters that are no tokens)",
+        ),
         (
             "added_tokens_out_of_order",
             3,

@@ -40,9 +40,9 @@ from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 # The reason why fastokens refuses each kind: a change here changes the encoder of a run.
 REFUSALS = dict.fromkeys(
-    ("metaspace", "byte_fallback", "word_piece", "unigram", "word_level", "whitespace_bpe"),
-    "it is not byte-level BPE",
-)
+    ("word_piece", "unigram", "word_level", "whitespace_bpe"),
+    "it is neither byte-level BPE nor BPE that falls back to bytes",
+) | dict.fromkeys(("metaspace", "byte_fallback"), "its tokens have characters that are no tokens")
 FAST_KINDS = ("byte_level", "byte_level_with_prefix_space", "byte_level_nfc", "split_pattern")
 SPELLED = (
     *SPECIAL_TOKENS,
@@ -161,6 +161,75 @@ def test_kinds_that_fastokens_supports_are_known() -> None:
         except EncoderRefusedError as error:
             refusals[kind] = str(error)
     assert refusals == REFUSALS
+
+
+def with_all_characters(kind: str, **metaspace: Any) -> bytes:
+    """Return a BPE that falls back to bytes, as large files have it, with only special tokens.
+
+    All characters of its tokens are tokens, and some tokens are runs of spaces and cross words.
+
+    Args:
+        metaspace: options of its Metaspace to change.
+    """
+    saved = json.loads(tokenizer_of(kind))
+    saved["added_tokens"].pop()
+    model = saved["model"]
+    pairs = [("▁", "▁"), ("▁▁", "▁▁"), ("e", "▁"), ("e▁", "t"), (".", "▁"), ("▁▁", "▁a")]
+    for token in (*sorted(set("".join(model["vocab"]))), *map("".join, pairs)):
+        model["vocab"].setdefault(token, len(model["vocab"]))
+    model["merges"] += map(list, pairs)
+    if metaspace:
+        saved["pre_tokenizer"] |= metaspace
+    return json.dumps(saved, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("allow", [True, False])
+@pytest.mark.parametrize(
+    "metaspace",
+    [
+        {"prepend_scheme": scheme, "split": is_split}
+        for scheme in ("first", "always", "never")
+        for is_split in (True, False)
+    ]
+    + [{}],
+    ids=str,
+)
+def test_bytes_fallen_back_to_are_those_of_the_library(
+    metaspace: dict[str, Any], allow: bool
+) -> None:
+    pytest.importorskip("fastokens")
+    data = with_all_characters("metaspace" if metaspace else "byte_fallback", **metaspace)
+    if metaspace and allow:
+        with pytest.raises(EncoderRefusedError, match="it has added tokens beside Metaspace"):
+            open_once("fastokens", data, allow)
+        return
+    fast, slow = open_checked(data, allow), open_once("tokenizers", data, allow)
+
+    @settings(max_examples=25)
+    @given(documents=st.lists(texts(), max_size=6))
+    def check(documents: list[str]) -> None:
+        assert split(fast(documents)) == split(slow(documents))
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"replacement": "_"}, "its Metaspace has other options, or a normalizer before it"),
+        ({"add_prefix_space": True}, "its Metaspace has other options, or a normalizer before it"),
+        ({"ignore_merges": True}, "it has ignore_merges and falls back to bytes"),
+        ({"vocab": {"<0x00>": 0}}, "it is not BPE that falls back to all bytes"),
+    ],
+)
+def test_byte_fallback_that_fastokens_may_read_differently_is_refused(
+    changes: dict[str, Any], reason: str
+) -> None:
+    saved = json.loads(with_all_characters("metaspace"))
+    saved["model" if "merges" in reason or "bytes" in reason else "pre_tokenizer"] |= changes
+    with pytest.raises(EncoderRefusedError) as caught:
+        open_once("fastokens", json.dumps(saved).encode(), False)
+    assert str(caught.value) == reason
 
 
 def change_pattern(pattern: str) -> bytes:

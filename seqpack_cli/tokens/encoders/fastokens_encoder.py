@@ -1,4 +1,6 @@
-"""Encode with fastokens: byte-level BPE at 100 MB/s and more per core, into flat arrays of ids.
+"""Encode BPE with fastokens, into flat arrays of ids: byte-level at 100 MB/s and more per core.
+
+BPE that falls back to bytes (Llama 2, Mistral, Gemma), at 40 MB/s, has its Metaspace rewritten.
 
 It supports fewer kinds of tokenizers than tokenizers does, and is used only if both give the same
 ids: see agreement.py.
@@ -12,6 +14,11 @@ import re
 
 import numpy as np
 
+from seqpack_cli.tokens.encoders.byte_fallback import (
+    check_model,
+    put_spaces_first,
+    replace_metaspace,
+)
 from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodedTexts,
     Encoder,
@@ -49,15 +56,17 @@ def open_fastokens_encoder(
     import fastokens
 
     try:
-        tokenizer = fastokens.Tokenizer.from_json_str(usable_json(tokenizer_json).decode())
+        prepared, needs_space = _prepare(usable_json(tokenizer_json), allow_special_tokens)
+        tokenizer = fastokens.Tokenizer.from_json_str(prepared.decode())
         tokenizer.no_truncation()
         tokenizer.no_padding()
     except BaseException as error:
-        if not is_failure(error):
+        if not is_failure(error) or isinstance(error, EncoderRefusedError):
             raise
         raise EncoderRefusedError(_describe(error)) from error
 
     def encode(texts: list[str]) -> EncodedTexts:
+        texts = put_spaces_first(texts) if needs_space else texts
         try:
             # Passed with every call, so that no copy of the tokenizer can lose it.
             ids, offsets = tokenizer.encode_batch_flat(
@@ -84,8 +93,8 @@ def is_installed() -> bool:
 
 def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:
     """Refuse tokenizers that fastokens loads and is known to encode differently."""
-    if not BYTE_LEVEL.search(tokenizer_json) or BYTE_FALLBACK.search(tokenizer_json):
-        raise EncoderRefusedError("it is not byte-level BPE")
+    if bool(BYTE_LEVEL.search(tokenizer_json)) == bool(BYTE_FALLBACK.search(tokenizer_json)):
+        raise EncoderRefusedError("it is neither byte-level BPE nor BPE that falls back to bytes")
     for pattern in REGEX.findall(tokenizer_json):
         try:
             has_classes = WORD_CLASSES.search(json.loads(b'"' + pattern + b'"'))
@@ -97,6 +106,16 @@ def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> No
             )
     if allow_special_tokens and STRIPPING.search(tokenizer_json):
         raise EncoderRefusedError("its special tokens strip the whitespace beside them")
+
+
+def _prepare(tokenizer_json: bytes, allow_special_tokens: bool) -> tuple[bytes, bool]:
+    """Return a tokenizer.json that fastokens reads, and whether texts need a space first."""
+    if not BYTE_FALLBACK.search(tokenizer_json):
+        return tokenizer_json, False
+    saved = {**json.loads(tokenizer_json), "decoder": None, "post_processor": None}
+    check_model(saved["model"])
+    changed, needs_space = replace_metaspace(saved, allow_special_tokens=allow_special_tokens)
+    return json.dumps(changed, ensure_ascii=False).encode(), needs_space
 
 
 def _describe(error: BaseException) -> str:
