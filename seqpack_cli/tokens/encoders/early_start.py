@@ -36,8 +36,9 @@ def start_early(
     path = Path(tokenizer)
     with contextlib.suppress(OSError, ValueError, SeqpackError):
         files = [name for name in map(Path, inputs) if name.is_file()]
-        if sum(file.stat().st_size for file in files) > MAX_BYTES:
-            return
+        num_bytes = sum(file.stat().st_size for file in files)
+        if len(files) < len(inputs) or num_bytes > MAX_BYTES:
+            return  # workers may encode a large folder, and load their own
         path = path / "tokenizer.json" if path.is_dir() else path
         tokenizer_json = LocalInput(str(path)).read()
         if tokenizer_json is None:
