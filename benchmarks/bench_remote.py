@@ -36,7 +36,6 @@ from machine import describe_machine
 
 from seqpack_cli import (
     PackOptions,
-    ShardDataset,
     TokenizeOptions,
     open_shards,
     open_store,
@@ -145,6 +144,8 @@ def make_steps(
     tokens, shards = output / "tokens", output / "shards"
 
     def read() -> None:
+        from seqpack_cli import ShardDataset  # not at the top: workers would import torch, too
+
         dataset = ShardDataset(shards)
         for index in range(len(dataset)):
             dataset[index].sequences.data.sum()

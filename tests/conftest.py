@@ -101,6 +101,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SERVERS = ("ray_node", "s3_address")  # fixtures of a session that take seconds to make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of a server together, so that one of several test processes starts it."""
+    items.sort(key=lambda item: [name not in getattr(item, "fixturenames", ()) for name in SERVERS])
+
+
 def pytest_collection_finish() -> None:
     """Exclude imported modules and collected tests from garbage collection: saves a tenth."""
     gc.collect()

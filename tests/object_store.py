@@ -299,6 +299,7 @@ def s3_address() -> Iterator[str]:
 def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultProxy]:
     """Run a proxy before the server, and lead this process and its children there."""
     import s3fs
+    from botocore.retries.standard import ExponentialBackoff
 
     def forget_servers() -> None:
         file_systems.open_file_system.cache_clear()
@@ -308,6 +309,8 @@ def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultPro
         threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
         for variable, value in make_environment(proxy.address).items():
             patch.setenv(variable, value)
+        # Retries in this process wait for nothing: the next answer of a proxy is a good one.
+        patch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
         _ask(s3_address, "PUT", f"/{request.module.BUCKET}")
         forget_servers()
         yield proxy

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.corpus.canonical import MAX_DEPTH, encode_canonical
@@ -35,6 +35,7 @@ def encode(record: dict[str, Any], *, hides_orjson: bool) -> bytes | type[Except
         find_parser.cache_clear()
 
 
+@settings(max_examples=25)
 @given(st.dictionaries(STRINGS, VALUES))
 def test_bytes_are_the_same_without_orjson(record: dict[str, Any]) -> None:
     assert encode(record, hides_orjson=False) == encode(record, hides_orjson=True)

@@ -51,7 +51,7 @@ def slow_pieces_follow(rows: Sequence[Row]) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SHARDS, st.integers(1, 3))
 def test_coverage_agrees_with_plain_python(shards: list[list[Row]], most: int) -> None:
     coverage = Coverage([NUM_SEQUENCES], [most])

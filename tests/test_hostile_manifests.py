@@ -29,12 +29,18 @@ def _change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(manifest))
 
 
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    (folder / "a.txt").write_text("ab\nc\n\ndef\n")
+    assert run("tokenize", folder / "a.txt", "-o", folder / "tokens").exit_code == 0
+    assert run("pack", folder / "tokens", "-o", folder / "shards").exit_code == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "a.txt").write_text("ab\nc\n\ndef\n")
-    assert run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "tokens").exit_code == 0
-    assert run("pack", tmp_path / "tokens", "-o", tmp_path / "shards").exit_code == 0
-    return tmp_path
+def folder(tmp_path: Path, good: Path) -> Path:
+    return Path(shutil.copytree(good, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.mark.parametrize(

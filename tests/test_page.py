@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+import shutil
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,24 +29,35 @@ assert jinja2 and matplotlib  # what the page is made with
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 LINES = ["ab", "", "twelve bytes", EVIL, "雨が降る", "\ttab", "x" * 400, "z"]
+WIDE = ("--layout", "varlen", "--max-tokens", 450)
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="needs a browser")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store and shards of every kind, named as they are in a working folder."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "a <b> & 'c'.txt").write_text("".join(f"{line}\n" for line in LINES))
+        (folder / "b.txt").write_text("one\ntwo\n<bos> is spelled\n")
+        inputs = ["a <b> & 'c'.txt", "b.txt"]
+        assert run("tokenize", *inputs, "-o", "tokens").exit_code == 0
+        for name, *options in (
+            ("packed", "--batch-size", 4, "--drop-shorter", 2),
+            ("padded", "--layout", "padded", "--batch-size", 4, "--last-batch", "pad"),
+            ("varlen", "--layout", "varlen", "--max-tokens", 150, "--no-shuffle"),
+            ("equal", *WIDE, "--batch-size", 2, "--fill", "chunk"),
+            ("streams", "--layout", "streams", "--max-tokens", 20, "--batch-size", 4),
+        ):
+            assert run("pack", "tokens", "-o", name, *options).exit_code == 0
+    return folder
+
+
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a <b> & 'c'.txt").write_text("".join(f"{line}\n" for line in LINES))
-    (tmp_path / "b.txt").write_text("one\ntwo\n<bos> is spelled\n")
-    inputs = ["a <b> & 'c'.txt", "b.txt"]
-    assert run("tokenize", *inputs, "-o", "tokens").exit_code == 0
-    for name, *options in (
-        ("packed", "--batch-size", 4, "--drop-shorter", 2),
-        ("padded", "--layout", "padded", "--batch-size", 4, "--last-batch", "pad"),
-        ("varlen", "--layout", "varlen", "--max-tokens", 150, "--no-shuffle"),
-        ("equal", "--layout", "varlen", "--max-tokens", 450, "--batch-size", 2, "--fill", "chunk"),
-        ("streams", "--layout", "streams", "--max-tokens", 20, "--batch-size", 4),
-    ):
-        assert run("pack", "tokens", "-o", name, *options).exit_code == 0
     return tmp_path
 
 
@@ -181,8 +193,11 @@ def test_page_names_the_command_date_and_versions_of_the_run() -> None:
 def test_page_of_a_run_json_that_may_hold_anything(value: object) -> None:
     names = ("command", "date", "seconds", "versions")
     Path("padded/run.json").write_text(json.dumps(dict.fromkeys(names, value)))
-    page = make("padded")
-    assert "<script>document" not in page
+    assert "<script>document" not in make("padded")
+
+
+@pytest.mark.usefixtures("work")
+def test_page_without_a_run_json_says_so() -> None:
     Path("padded/run.json").unlink()
     assert "Unknown: the folder has no readable run.json." in make("padded")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 import sys
 from dataclasses import replace
@@ -36,20 +37,30 @@ SVG = "{http://www.w3.org/2000/svg}"
 LENGTHS = [9, 7, 7, 5, 4, 4, 4, 3, 2, 1, 1]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store and shards of every kind, named as they are in a working folder."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "a.txt").write_text("".join("x" * length + "\n" for length in LENGTHS))
+        assert run("tokenize", "a.txt", "-o", "tokens").exit_code == 0
+        for name, *options in (
+            ("packed", "--batch-size", 4),
+            ("padded", "--batch-size", 4, "--layout", "padded", "--last-batch", "pad"),
+            ("left", "--batch-size", 4, "--layout", "padded", "--padding-side", "left"),
+            ("varlen", "--layout", "varlen", "--max-tokens", 12, "--no-shuffle"),
+            ("equal", "--layout", "varlen", "--max-tokens", 12, "--batch-size", 3, "--no-shuffle"),
+            ("streams", "--layout", "streams", "--max-tokens", 5, "--batch-size", 3),
+        ):
+            assert run("pack", "tokens", "-o", name, *options).exit_code == 0
+    return folder
+
+
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("".join("x" * length + "\n" for length in LENGTHS))
-    assert run("tokenize", "a.txt", "-o", "tokens").exit_code == 0
-    for name, *options in (
-        ("packed", "--batch-size", 4),
-        ("padded", "--batch-size", 4, "--layout", "padded", "--last-batch", "pad"),
-        ("left", "--batch-size", 4, "--layout", "padded", "--padding-side", "left"),
-        ("varlen", "--layout", "varlen", "--max-tokens", 12, "--no-shuffle"),
-        ("equal", "--layout", "varlen", "--max-tokens", 12, "--batch-size", 3, "--no-shuffle"),
-        ("streams", "--layout", "streams", "--max-tokens", 5, "--batch-size", 3),
-    ):
-        assert run("pack", "tokens", "-o", name, *options).exit_code == 0
     return tmp_path
 
 

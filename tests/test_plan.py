@@ -83,7 +83,7 @@ def make_plan(lengths: list[int], **options: Any) -> tuple[Plan, list[list[int]]
     return plan, [[index for index, _, _ in batch] for batch in rows]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(draw_parts(), pack_options(), st.lists(st.integers(0, 20), max_size=4))
 def test_plan_agrees_with_the_slow_one(
     source: Parts, options: PackOptions, cuts: list[int]
@@ -304,7 +304,7 @@ def assert_same_plan(source: Parts, options: PackOptions, cuts: list[int]) -> No
         assert [*getattr(plan, name).items()] == [*getattr(expected, name).items()]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     source=draw_parts(FEW_OR_HUGE),
     options=pack_options(),

@@ -94,9 +94,17 @@ def test_good_shards_are_the_planned_ones(good: dict[str, Path], name: str, tmp_
     assert verify(forgery.path).findings == []  # a forger who changes nothing is not found
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in range(1, 9))])
-@pytest.mark.parametrize("change", FORGERIES)
-@pytest.mark.parametrize("name", KINDS)
+def choose_forgeries() -> list[Any]:
+    """Return kind, change and seed: by default each change to a third of the kinds, once."""
+    return [
+        pytest.param(name, change, seed, marks=() if seed == 0 and (i + k) % 3 == 0 else SLOW)
+        for i, name in enumerate(KINDS)
+        for k, change in enumerate(FORGERIES)
+        for seed in range(9)
+    ]
+
+
+@pytest.mark.parametrize(("name", "change", "seed"), choose_forgeries())
 def test_one_change_with_everything_made_to_fit_is_found(
     good: dict[str, Path], tmp_path: Path, name: str, change: str, seed: int
 ) -> None:

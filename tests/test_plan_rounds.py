@@ -96,7 +96,7 @@ def count_by_length(visited: Visited, options: PackOptions) -> dict[str, list[in
     return dropped
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), ANY_OPTIONS, st.lists(st.integers(0, 20), max_size=3))
 def test_rounds_agree_with_the_slow_ones(
     data: st.DataObject, options: PackOptions, cuts: list[int]
@@ -123,7 +123,7 @@ def test_rounds_agree_with_the_slow_ones(
     assert [*found.num_dropped_sequences] == [*expected.num_dropped_sequences]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), ANY_OPTIONS)
 def test_visits_of_a_sequence_are_in_different_batches_and_all_counted(
     data: st.DataObject, options: PackOptions

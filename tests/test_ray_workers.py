@@ -120,14 +120,21 @@ def test_pack_gives_the_bytes_of_a_local_run(
 @pytest.mark.parametrize(
     "options",
     [
-        ("--passes", "a=2.5,b=0.3", "--shuffle", "--window", "256"),
-        ("--share", "a=0.5,b=0.1,c=0.1,d=rest", "--max-passes", "1.5", "--layout", "padded"),
-        ("--share", "a=0.1,b=0.1,c=0.1,d=rest", "--store-column", "source"),  # less than one pass
+        pytest.param("--passes a=2.5,b=0.3 --shuffle --window 256", id="passes"),
+        pytest.param(
+            "--share a=0.5,b=0.1,c=0.1,d=rest --max-passes 1.5 --layout padded",
+            id="shares",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(  # less than one pass
+            "--share a=0.1,b=0.1,c=0.1,d=rest --store-column source",
+            id="fractions",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["passes", "shares", "fractions"],
 )
 def test_a_split_mix_of_stores_is_the_same_anywhere(
-    cluster: Cluster, text: Path, tmp_path: Path, options: tuple[str, ...]
+    cluster: Cluster, text: Path, tmp_path: Path, options: str
 ) -> None:
     lines = text.read_text().splitlines(keepends=True)
     for number, name in enumerate("abcd"):
@@ -138,13 +145,13 @@ def test_a_split_mix_of_stores_is_the_same_anywhere(
     packing = ("pack", *(tmp_path / name for name in "abcd"), "--shard-bytes", "50KB", *split)
     found = []
     for name, how in (("1", ("--num-workers", 1)), ("2", ("--num-workers", 2)), ("ray", RAY)):
-        result = run(*packing, *options, *how, "-o", tmp_path / f"out {name}")
+        result = run(*packing, *options.split(), *how, "-o", tmp_path / f"out {name}")
         assert result.exit_code == 0, result.stderr
         found.append(read_tree(tmp_path / f"out {name}"))
     assert found[0] == found[1] == found[2]
     assert sum("shard-" in name for name in found[0]) > 8
     repeated = json.loads(found[0]["train/manifest.json"])["ledger"]["num_repeated_sequences"]
-    assert (repeated > 0) == ("a=2.5,b=0.3" in options or "1.5" in options)
+    assert (repeated > 0) == ("a=2.5,b=0.3" in options or "passes 1.5" in options)
 
 
 def test_encoder_is_given_up_for_the_whole_run_as_locally(

@@ -250,7 +250,7 @@ def test_splits_of_stores_are_packed_in_an_object_store_as_on_a_disk(
     done: list[int] = []
 
     def stop(_: int) -> None:
-        done.append(len(read_url(server, f"{url}/out")))
+        done.append(1)
         if len(done) == 12:
             raise Stop
 

@@ -113,7 +113,7 @@ def read_counts(counts: LengthCounts) -> dict[int, int]:
     return {length: number for length, number in both if number}
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=draw_options())
 def test_what_is_selected_agrees_with_a_slow_loop(stores: AnyStore, values: dict[str, Any]) -> None:
     options = PackOptions(**values).resolve()

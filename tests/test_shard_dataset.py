@@ -415,7 +415,7 @@ def test_hostile_batch_sizes_do_not_reach_torch(tmp_path: Path) -> None:
         list(loader)
 
 
-HOSTILE = (-(2**63), -(2**62), -1, 0, 1, 2, 9, 10, 2**31, 2**32, 2**62, 2**63 - 1)
+HOSTILE = (-(2**63), -1, 0, 10, 2**32, 2**63 - 1)  # and the neighbours of each value
 
 
 def outcome(take: Callable[[int], Any], index: int) -> object:

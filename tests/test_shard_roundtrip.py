@@ -53,8 +53,7 @@ def slow_findings(shard: Shard, store: TokenStore, kind: Kind) -> list[Finding]:
 
 
 @every_kind
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+@pytest.mark.parametrize(("seed", "dtype"), [(0, "uint16"), (1, "int32"), (2, "uint16")])
 def test_right_shard_has_no_finding(kind: Kind, seed: int, dtype: str) -> None:
     max_id = 65_535 if dtype == "uint16" else 2**31 - 1
     shard, store = draw_shard(kind, seed, dtype=dtype, max_id=max_id)
@@ -116,13 +115,12 @@ def test_every_batch_may_be_faulty_and_is_named_once(kind: Kind, max_cells: int)
 @every_kind
 @every_size
 def test_progress_adds_up_to_the_tokens(kind: Kind, max_cells: int) -> None:
-    for seed in range(3):
-        shard, store = draw_shard(kind, seed)
-        advanced: list[int] = []
-        for damaged in (shard, flip_cells(shard, [0])):
-            advanced.clear()
-            find(damaged, store, kind, max_cells=max_cells, on_advance=advanced.append)
-            assert sum(advanced) == shard.tensors["lengths"].sum()
+    shard, store = draw_shard(kind, 0)
+    advanced: list[int] = []
+    for damaged in (shard, flip_cells(shard, [0])):
+        advanced.clear()
+        find(damaged, store, kind, max_cells=max_cells, on_advance=advanced.append)
+        assert sum(advanced) == shard.tensors["lengths"].sum()
 
 
 def test_progress_adds_up_to_the_tokens_where_rows_are_not_the_stores() -> None:

@@ -47,8 +47,10 @@ def check_fields(options: Any) -> None:
     """
     kinds = _find_types(options.__class__)
     for field in fields(options):
-        value = convert(field.name, getattr(options, field.name), kinds[field.name])
-        object.__setattr__(options, field.name, value)
+        given = getattr(options, field.name)
+        if given is not field.default:
+            value = convert(field.name, given, kinds[field.name])
+            object.__setattr__(options, field.name, value)
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

@@ -115,9 +115,6 @@ class RowSource(Protocol):
     def dtype(self) -> str:
         """The dtype of the ids."""
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all rows in any order, [S], and where each row begins in them."""
-
     def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
         """Copy the ids of each row to its own place in cells."""
 

@@ -16,6 +16,7 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.time_steps import (
     count_steps,
     iter_steps,
+    place_rows,
 )
 
 
@@ -40,8 +41,11 @@ class PackedLayout:
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""
-        steps = (tensors["batch_sizes"], tensors["step_offsets"])
-        yield from iter_steps(*source.read(), tensors["sequence_offsets"], *steps)
+        offsets, steps = tensors["sequence_offsets"], tensors["step_offsets"]
+        starts = place_rows(tensors["lengths"], offsets)
+        ids = np.zeros(int(starts[-1]), source.dtype)  # an id for the gaps
+        source.fill(ids, starts[:-1])
+        yield from iter_steps(ids, starts[:-1], offsets, tensors["batch_sizes"], steps)
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of rows lie in `data`, row after row, at about 10 ns each.

@@ -14,7 +14,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
+from seqpack_cli.tokens.read_rows import Slices, copy_rows
 
 
 class StoreRows:
@@ -29,12 +29,6 @@ class StoreRows:
         self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
         self._column = None if column is None else column.name
         self.dtype = store.dtype if column is None else column.dtype
-
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all rows in the order of the store, and where each row begins."""
-        ids, starts = read_rows(self._store, self._rows, column=self._column)
-        self._check(ids)
-        return ids, starts
 
     def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
         """Copy the ids of each row to its own place in cells."""
