@@ -8,7 +8,7 @@ import sys
 def run() -> None:
     """Run the command that the arguments name; Ctrl-C works even during its import."""
     try:
-        from seqpack_cli.cli.process import Interrupts
+        from seqpack_cli.cli.process import Interrupts, leave
 
         interrupts = Interrupts()
     except KeyboardInterrupt:
@@ -20,7 +20,7 @@ def run() -> None:
     except KeyboardInterrupt:
         code = 130
     interrupts.end()
-    sys.exit(code if interrupts.first is None else 130)
+    leave(code if interrupts.first is None else 130)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_INTERRUPTED = 130
 RESEND_SECONDS = 0.02
@@ -66,3 +66,13 @@ class Interrupts:
             return
         self.first = None
         threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), self._number)).start()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process without freeing its memory: tokenizers take 0.2 s for that."""
+    atexit._run_exitfuncs()  # of the libraries, such as Ray
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -155,7 +156,7 @@ def command(
     The output of another program:
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
-    from seqpack_cli.reporting.terminal.summaries import summarize_tokenize
+    _start_encoder(inputs, executor, options)
     from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -171,4 +172,24 @@ def command(
     if as_json:
         print_json({"already_complete": was_complete, **manifest})
     elif not quiet:
-        print_lines(*summarize_tokenize(output, manifest, was_complete=was_complete))
+        _print_summary(output, manifest, was_complete=was_complete)
+
+
+def _start_encoder(inputs: tuple[str, ...], executor: Executor, options: Mapping[str, Any]) -> None:
+    """Load the encoder while the modules of the run are imported."""
+    from seqpack_cli.tokens.encoders.early_start import start_early
+
+    takes_special = options["allow_special_tokens"] or options["targets"].messages_field is not None
+    start_early(
+        inputs,
+        options["tokenizer"],
+        options["encoder"],
+        allow_special_tokens=takes_special,
+        executor=executor,
+    )
+
+
+def _print_summary(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> None:
+    from seqpack_cli.reporting.terminal.summaries import summarize_tokenize
+
+    print_lines(*summarize_tokenize(output, manifest, was_complete=was_complete))

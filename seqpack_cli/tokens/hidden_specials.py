@@ -80,7 +80,19 @@ def _can_write(model: dict[str, Any], special: list[str]) -> bool:
     whole = [token for token in found if len(token) > 1]
     if model.get("ignore_merges") or len(whole) < len(found):
         return bool(found)
-    return bool(whole) and any(not set(whole).isdisjoint(_parts(it)) for it in model["merges"])
+    if not _may_have_parts(model["merges"], whole):
+        return False
+    return any(not set(whole).isdisjoint(_parts(it)) for it in model["merges"])
+
+
+def _may_have_parts(merges: list[str] | list[list[str]], tokens: list[str]) -> bool:
+    """Return False if no merge of BPE has one of the tokens as a part, or makes it."""
+    joined = "\n".join(it if isinstance(it, str) else " ".join(it) for it in merges)
+    return any(
+        f"{token[:cut]} {token[cut:]}".strip(" ") in joined
+        for token in tokens
+        for cut in range(len(token))
+    )
 
 
 def _leave_out_bytes(model: dict[str, Any], names: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from seqpack_cli.tokens.receipts import read_receipt
 from seqpack_cli.tokens.tokenize_part import tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
+MAX_PARTS_AT_ONCE = 2  # in a process: Python's lock lets no more than that be read at once
 MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process
 
 Receipts = dict[str, dict[str, Any] | None]  # by part; None for one that is not made yet
@@ -145,8 +146,12 @@ def _tokenize_missing(
 ) -> None:
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
         num_processes, num_threads = share_cores(workers, count_bytes(waiting), len(waiting))
-        tokenize = functools.partial(tokenize_part, replace(setup, num_threads=num_threads))
-        return workers.run(tokenize, waiting, max_processes=num_processes)
+        # Making texts from fields holds Python's lock, and a template belongs to one thread.
+        most = MAX_PARTS_AT_ONCE if setup.text is None else 1
+        at_once = max(1, min(num_threads, most, len(waiting)))
+        of_part = replace(setup, num_threads=num_threads // at_once)
+        tokenize = functools.partial(tokenize_part, of_part)
+        return workers.run(tokenize, waiting, max_processes=num_processes, num_threads=at_once)
 
     make_missing(receipts, tasks, workers, make)
 

@@ -7,6 +7,7 @@ block and its encoding. The worker itself publishes the files and the receipt of
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ from seqpack_cli.tokens.sequences import (
 from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.text_batches import TextBatch, gather
 
+_opening = threading.Lock()  # threads that make parts share one encoder
+
 
 def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
     """Make one part and publish it; return its name and receipt.
@@ -68,13 +71,14 @@ def _iter_made(
     task: PartTask,
 ) -> Iterator[MadeDocuments]:
     """Read and encode the documents of a part."""
-    encoder, reference = open_checked_encoder(
-        setup.encoder,
-        setup.tokenizer_json,
-        allow_special_tokens=setup.options.encodes_special_tokens,
-        num_threads=setup.num_threads,
-        added_tokens=setup.vocabulary.added_tokens,
-    )
+    with _opening:
+        encoder, reference = open_checked_encoder(
+            setup.encoder,
+            setup.tokenizer_json,
+            allow_special_tokens=setup.options.encodes_special_tokens,
+            num_threads=setup.num_threads,
+            added_tokens=setup.vocabulary.added_tokens,
+        )
     batches = gather(_iter_blocks(setup, task, part, columns.readers))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)

@@ -37,7 +37,7 @@ from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
-from seqpack_cli.tokens.encoders.encoder import REFERENCE, choose_encoder
+from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.part_setup import PartSetup
@@ -178,9 +178,9 @@ def _start_encoder(
 ) -> None:
     """Load the encoder in a thread while this one reads the vocabulary, if it is used here."""
     num_bytes = sum(source.num_bytes for source in sources)
-    num_processes, num_threads = share_cores(workers, num_bytes)
-    if workers.are_local and num_processes == 1 and name != REFERENCE:
-        start_loading(name, tokenizer_json, options.encodes_special_tokens, num_threads)
+    num_processes, _ = share_cores(workers, num_bytes)
+    if workers.are_local and num_processes == 1 and name in CHECKED:
+        start_loading(name, tokenizer_json, options.encodes_special_tokens)
 
 
 def _find_input(

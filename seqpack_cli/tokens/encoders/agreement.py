@@ -72,15 +72,16 @@ def open_checked_encoder(
         EncoderRefusedError: the encoder does not support this tokenizer.
         EncodersDifferError: it gives different ids for the probe.
     """
-    loading = start_loading(name, tokenizer_json, allow_special_tokens, num_threads)
-    if name not in CHECKED:
-        return loading.result(), None
-    reference = open_encoder(
-        REFERENCE,
-        tokenizer_json,
+    open_one = functools.partial(
+        open_encoder,
+        tokenizer_json=tokenizer_json,
         allow_special_tokens=allow_special_tokens,
         num_threads=num_threads,
     )
+    if name not in CHECKED:
+        return open_one(name), None
+    loading = start_loading(name, tokenizer_json, allow_special_tokens)
+    reference = open_one(REFERENCE)
     encoder = send_disputed(loading.result(), reference)
     with hiding_panics(EncodersDifferError):
         check_agreement(encoder, reference, make_probe(added_tokens), lambda: PROBE_NAME)
@@ -88,17 +89,11 @@ def open_checked_encoder(
 
 
 @functools.lru_cache(maxsize=1)
-def start_loading(
-    name: str, tokenizer_json: bytes, allow_special_tokens: bool, num_threads: int
-) -> Future[Encoder]:
-    """Start to load an encoder in a thread; it takes half a second."""
+def start_loading(name: str, tokenizer_json: bytes, allow_special_tokens: bool) -> Future[Encoder]:
+    """Start to load a fast encoder in a thread; it takes half a second."""
     loader = ThreadPoolExecutor(1)
     loading = loader.submit(
-        open_encoder,
-        name,
-        tokenizer_json,
-        allow_special_tokens=allow_special_tokens,
-        num_threads=num_threads,
+        open_encoder, name, tokenizer_json, allow_special_tokens=allow_special_tokens
     )
     loader.shutdown(wait=False)
     return loading
