@@ -42,3 +42,13 @@ def test_each_new_folder_is_synced_in_the_one_that_holds_it(
     assert synced == [folder.stat().st_ino for folder in holders]
     assert disk.make_folder(tmp_path / "a" / "b") == []
     assert len(synced) == 3
+
+
+def test_all_bytes_are_written_however_few_the_system_takes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "a.bin", os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    with disk.create_file(path) as file:
+        disk.write_all(file, b"0123456789", path)
+    assert path.read_bytes() == b"0123456789"

@@ -135,3 +135,29 @@ def test_an_interrupt_before_the_work_ends_the_program_where_it_stands() -> None
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert end(process) == (130, "", "\nInterrupted: run the same command again\n")
+
+
+THREAD_AT_THE_END = """
+import atexit, sys, threading
+from seqpack_cli.cli.process import leave
+
+atexit.register(print, "a library ends")
+started = threading.Event()
+
+def work() -> None:
+    started.wait()
+    print("a thread ends")
+
+threading.Thread(target=work).start()
+print("the command ends")
+threading.Timer(0.05, started.set).start()
+leave(3)
+"""
+
+
+def test_a_process_ends_after_its_threads_and_libraries() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREAD_AT_THE_END], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines() == ["the command ends", "a thread ends", "a library ends"]
