@@ -39,7 +39,9 @@ def test_pack_batches_packs_each_batch_as_the_slow_one_and_torch_do(
     offsets = np.cumsum([0, *map(len, batches)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
+        patch.setattr(time_steps, "IDS_PER_BLOCK", 3)
         patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
+        patch.setattr(time_steps, "IDS_PER_RUN", 1)
         data, batch_sizes, step_offsets = pack_batches(np.concatenate(rows), all_lengths, offsets)
     assert (data.dtype, batch_sizes.dtype) == (np.uint16, np.int64)
     assert len(step_offsets) == len(batches) + 1
@@ -68,6 +70,7 @@ def test_iter_steps_reads_rows_from_anywhere_in_whole_time_steps(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
         patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
+        patch.setattr(time_steps, "IDS_PER_RUN", 1)
         pieces = list(iter_steps(ids, starts, offsets, batch_sizes, step_offsets))
     assert np.concatenate(pieces).tolist() == [
         id_ for batch in batches for id_ in slow_pack(batch)[0]
@@ -93,6 +96,7 @@ def test_iter_steps_turns_equal_and_uneven_batches_over(longest: int, ids_per_co
         ids[start : start + len(row)] = row
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
+        patch.setattr(time_steps, "IDS_PER_RUN", 1)
         pieces = list(iter_steps(ids, starts[:-1], offsets, *count_steps(lengths, offsets)))
     assert np.concatenate(pieces).tolist() == [
         id_ for batch in batches for id_ in slow_pack(batch)[0]

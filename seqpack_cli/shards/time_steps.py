@@ -8,12 +8,15 @@ batches are transposed together. Elsewhere the place of each id is computed, at 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from seqpack_cli.ranges import to_offsets
 
 IDS_PER_PIECE = 1 << 19  # to find the runs of a piece takes 0.2 ms
+IDS_PER_BLOCK = 1 << 16  # so that their places, 8 bytes each, stay in the cache
+IDS_PER_RUN = 256  # on average, from which it is worth looking at the runs
 IDS_PER_COPY = 512  # from which a rectangle is faster than the places of its ids
 ALIASING = 512  # rows at this distance share a few lines of the cache: twice as slow …
 GAP = 32  # … and not with these ids between them
@@ -155,8 +158,8 @@ def iter_steps(
         piece, end = slice(first, last), int(ends[last - 1])
         taken = np.empty(end - done, ids.dtype) if data is None else data[done:end]
         some = steps[piece], first_rows[piece], batch_sizes[piece]
-        runs = _find_runs(starts, bends, *some)
-        if len(taken) >= IDS_PER_COPY * int(runs[-1].sum()):
+        runs = _find_runs(starts, bends, *some, most=len(taken) // IDS_PER_RUN)
+        if runs is not None and len(taken) >= IDS_PER_COPY * int(runs[-1].sum()):
             _turn_runs(ids, starts, runs, taken)
         else:
             _take_steps(ids, starts, *some, taken)
@@ -170,12 +173,15 @@ def _find_runs(
     steps: np.ndarray,
     first_rows: np.ndarray,
     alive: np.ndarray,
-) -> np.ndarray:
+    *,
+    most: int,
+) -> np.ndarray | None:
     """Find the runs of steps in which the same rows are alive; of equal batches, one for all.
 
     Args:
         bends: the rows whose distance to the next differs from that before.
         steps, first_rows, alive: the step of its batch, the first row and the rows alive of each.
+        most: return None if there are more runs, before those of equal batches are joined.
 
     Returns:
         int64[7, runs]: number of batches, steps and rows, first row, first id, the distance between
@@ -183,6 +189,8 @@ def _find_runs(
     """
     is_same = (first_rows[1:] == first_rows[:-1]) & (alive[1:] == alive[:-1])
     firsts = np.concatenate([[0], np.flatnonzero(~is_same) + 1])
+    if len(firsts) > most:
+        return None
     num_steps = np.diff(firsts, append=len(alive))
     rows, num_rows = first_rows[firsts], alive[firsts]
     last_rows = rows + num_rows - 1
@@ -226,8 +234,13 @@ def _take_steps(
     taken: np.ndarray,
 ) -> None:
     """Gather the ids of some time steps through their places, at about 6 ns each."""
-    rows = np.arange(len(taken))
-    rows += np.repeat(first_rows - (np.cumsum(alive) - alive), alive)
-    places = starts.take(rows, mode="clip")
-    places += np.repeat(steps, alive)
-    ids.take(places, out=taken, mode="clip")
+    ends = np.cumsum(alive)
+    begins = ends - alive
+    cuts = np.flatnonzero(np.diff(ends // IDS_PER_BLOCK)) + 1
+    for first, last in pairwise([0, *cuts.tolist(), len(alive)]):
+        block, begin, end = slice(first, last), begins[first], ends[last - 1]
+        rows = np.arange(begin, end)
+        rows += np.repeat((first_rows - begins)[block], alive[block])
+        places = starts.take(rows, mode="clip")
+        places += np.repeat(steps[block], alive[block])
+        ids.take(places, out=taken[begin:end], mode="clip")
