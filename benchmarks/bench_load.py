@@ -7,13 +7,15 @@ of 64, shuffled and sorted within windows of 4,096 as for training (`--window 0`
 sorted). Both sides return int64 PackedSequences, which are compared. Cases:
 
 batches    in process and with two workers: ShardDataset in a plain loop, in DataLoader(batch_size=
-           None), and several batches per fetch (batch_size=16, collate_fn=list). The rival is
-           DataLoader(rows, batch_size=64) with `pack_sequence(enforce_sorted=False)` as collate
-           function and its rows in memory as int64 tensors. An empty DataLoader, which yields
-           numbers instead of batches, shows the cost of torch's loader itself.
+           None), in the same one tracked by an EpochSampler, and several batches per fetch
+           (batch_size=16, collate_fn=list). The rival is DataLoader(rows, batch_size=64) with
+           `pack_sequence(enforce_sorted=False)` as collate function and its rows in memory as int64
+           tensors. An empty DataLoader, which yields numbers instead of batches, shows the cost of
+           torch's loader itself.
 layouts    packed, padded, varlen and streams of about as many tokens a batch, and the share of one
            of four ranks of streams. Padded is what streams are compared with.
-store      batches made from the token store while training (StoreBatches), and the same rival.
+store      batches made from the token store while training (StoreBatches), one and 64 a fetch, and
+           the same rival.
 streaming  MosaicML streaming with the same rows and the same collate, in the environment of
            --streaming-python.
 opening    1,000 shards: open the dataset, read its first item, map and check every shard.
@@ -41,7 +43,7 @@ import click
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -109,6 +111,7 @@ def measure_batches(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     ways: dict[str, Callable[[], Iterable[Any]]] = {
         "seqpack, plain loop": lambda: (dataset[index] for index in range(num_batches)),
         "seqpack, DataLoader": lambda: DataLoader(dataset, batch_size=None),
+        "seqpack, DataLoader, tracked": lambda: track(dataset),
         "seqpack, DataLoader, 16 batches a fetch": lambda: in_groups(dataset, 0),
         "torch pack_sequence": lambda: rival(rows, 0),
         "an empty DataLoader": lambda: DataLoader(range(num_batches), batch_size=None),
@@ -165,15 +168,18 @@ def measure_store(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     batches = StoreBatches(dataset, PackOptions(batch_size=BATCH_SIZE, **order))
     collate = batches.make_collate()
 
-    def load(num_workers: int) -> DataLoader[Any]:
+    def load(num_workers: int, per_fetch: int | None = None) -> Any:
         sampler = EpochSampler(batches)
-        return DataLoader(
-            dataset, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers
+        fetches = sampler if per_fetch is None else BatchSampler(sampler, per_fetch, False)
+        loader = DataLoader(
+            dataset, batch_sampler=fetches, collate_fn=collate, num_workers=num_workers
         )
+        return sampler.track(loader)
 
     ways: dict[str, Callable[[], Iterable[Any]]] = {
         "seqpack, planning": lambda: [None] * len(load(0)),
         "seqpack, batches of the store": lambda: load(0),
+        "seqpack, batches of the store, 64 a fetch": lambda: load(0, 64),
         "torch pack_sequence": lambda: rival(rows, 0),
         "seqpack, batches of the store, 2 workers": lambda: load(2),
         "torch pack_sequence, 2 workers": lambda: rival(rows, 2),
@@ -204,7 +210,7 @@ import json, sys, time
 import numpy as np, torch
 from streaming import MDSWriter, StreamingDataset
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 torch.set_num_threads(1)
 held = np.load(sys.argv[1] + "/rows.npz")
@@ -329,6 +335,12 @@ MEASURE = {
 def read_rows(path: Path) -> list[torch.Tensor]:
     """Return the rows of all batches in memory, int64, batch after batch."""
     return [torch.from_numpy(row.astype(np.int64)) for it in open_shards(path) for row in it.rows()]
+
+
+def track(dataset: ShardDataset) -> Iterable[Any]:
+    """Return the loop of the documentation, in the order of the shards."""
+    sampler = EpochSampler(dataset, shuffle=False)
+    return sampler.track(DataLoader(dataset, batch_size=None, sampler=sampler))
 
 
 def check_equal(dataset: ShardDataset, rows: list[torch.Tensor]) -> None:

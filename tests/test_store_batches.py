@@ -18,7 +18,7 @@ import torch
 from batching_reference import Parts
 from conftest import HERE
 from shard_reference import make_store, make_texts
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
@@ -32,6 +32,7 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
+from seqpack_cli.training.collate import collate_packed
 from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
 from seqpack_cli.training.shard_dataset import ShardDataset
@@ -133,18 +134,27 @@ def dataset(store: Path) -> StoreDataset:
 
 
 def make_loader(
-    batches: StoreBatches, sampler: EpochSampler, *, labels: str | None = None, **options: Any
+    batches: StoreBatches,
+    sampler: EpochSampler | BatchSampler,
+    *,
+    labels: str | None = None,
+    **options: Any,
 ) -> DataLoader[Any]:
     """Make the loader of the documentation."""
     collate = batches.make_collate(labels=labels)
     return DataLoader(batches.dataset, batch_sampler=sampler, collate_fn=collate, **options)
 
 
-def read_epoch(batches: StoreBatches, epoch: int, *, shuffle: bool = True) -> list[Any]:
-    """Read all batches of an epoch."""
+def read_epoch(
+    batches: StoreBatches, epoch: int, *, shuffle: bool = True, per_fetch: int | None = None
+) -> list[Any]:
+    """Read all batches of an epoch, one by one or several per fetch."""
     sampler = EpochSampler(batches, seed=SEED, shuffle=shuffle)
     sampler.set_epoch(epoch)
-    return list(make_loader(batches, sampler))
+    if per_fetch is None:
+        return list(make_loader(batches, sampler))
+    fetches = BatchSampler(sampler, per_fetch, drop_last=False)
+    return list(sampler.track(make_loader(batches, fetches)))
 
 
 def write_epoch(
@@ -214,7 +224,7 @@ def check_epochs(store: Path, dataset: StoreDataset, folder: Path, options: dict
     """Compare an epoch in order and a shuffled one with what pack writes."""
     batches = StoreBatches(dataset, PackOptions(**options))
     for epoch, shuffle in ((0, False), (SHUFFLED_EPOCH, True)):
-        found = read_epoch(batches, epoch, shuffle=shuffle)
+        found = read_epoch(batches, epoch, shuffle=shuffle, per_fetch=3 if shuffle else None)
         output = folder / f"shards {epoch}"
         written = write_epoch(store, output, epoch, options, shuffle=shuffle)
         for batch, expected in zip(found, written, strict=True):
@@ -634,3 +644,12 @@ def test_loop_of_a_user_trains_on_every_batch(dataset: StoreDataset) -> None:
         means.append(sum(losses) / len(losses))
     assert means[1] < means[0]
     assert sampler.epoch == 2
+
+
+def test_batches_that_are_read_together_may_be_unsorted(dataset: StoreDataset) -> None:
+    keys: list[list[int | Piece]] = [[0, 7, 3], [1], [5, 2]]
+    together = [collate_packed(each) for each in dataset.__getitems__(keys)]
+    for found, some in zip(together, keys, strict=True):
+        alone = collate_packed(dataset.__getitems__(some))
+        assert found.sequences.data.tolist() == alone.sequences.data.tolist()
+        assert found.original_indices.tolist() == alone.original_indices.tolist()

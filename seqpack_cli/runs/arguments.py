@@ -63,6 +63,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     Traceback (most recent call last):
     TypeError: max_length is '5', expected int or None
     """
+    if type(value) is kind:  # the loaders' own arguments, for every batch
+        return value
     converted = _convert(value, kind)
     if converted is WRONG:
         advice = "".join(_advise(value, kind))

@@ -19,7 +19,7 @@ from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.runs.arguments import convert
-from seqpack_cli.shards.sequence_arrays import pack_ids, pad_ids
+from seqpack_cli.shards.sequence_arrays import pad_ids
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
@@ -51,11 +51,9 @@ def collate_packed(
     sort = convert("sort", sort, bool)
     samples = _join(sequences)
     rows = samples.longest_first()
-    beside = {
-        name: pack_ids(values, rows.lengths).data for name, values in rows.token_columns.items()
-    }
+    beside = {name: rows.pack(name).data for name in rows.token_columns}
     batch = replace(
-        pack_ids(rows.ids, rows.lengths),
+        rows.pack(),
         original_indices=rows.original_indices,
         columns={**(rows if sort else samples).columns, **beside},
     )
@@ -152,6 +150,13 @@ def collate_varlen(
     return VarlenTensors.from_batch(make_varlen_batch(rows, shape), _check_labels(labels))
 
 
+def collate_each(sequences: Any, *, lay_out: Callable[..., Any]) -> Any:
+    """Lay out the sequences of one batch, or a list of batches that were read together."""
+    if isinstance(sequences, list) and sequences and isinstance(sequences[0], TokenSequences):
+        return [lay_out(each) for each in sequences]
+    return lay_out(sequences)
+
+
 # Of each layout: the class of its batches, and the function that makes one from sequences; None
 # where a batch depends on those before it.
 OF_LAYOUT: dict[str, tuple[Any, Callable[..., BatchTensors] | None]] = {
@@ -177,7 +182,7 @@ def _restore_order(tensors: PackedTensors, samples: TokenSequences) -> PackedTen
 
 def _check_labels(labels: str | None) -> str | None:
     """Return labels, which are of the right type; the batch checks whether there is the column."""
-    checked: str | None = convert("labels", labels, str | None)
+    checked: str | None = None if labels is None else convert("labels", labels, str | None)
     return checked
 
 

@@ -31,7 +31,7 @@ from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import check_dropped, name_stores
 from seqpack_cli.training.batch_keys import BatchKeys
 from seqpack_cli.training.chosen_columns import find_texts, list_class_names
-from seqpack_cli.training.collate import OF_LAYOUT
+from seqpack_cli.training.collate import OF_LAYOUT, collate_each
 from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.labels import IGNORED, check_labels
 from seqpack_cli.training.store_dataset import StoreDataset
@@ -119,6 +119,8 @@ class StoreBatches:
     def make_collate(self, *, labels: str | None = None) -> Callable[..., Any]:
         """Return the function that lays out these batches, for DataLoader's `collate_fn`.
 
+        With `batch_sampler=BatchSampler(sampler, 16, drop_last=False)` it returns lists of batches.
+
         Args:
             labels: as for ShardDataset.
 
@@ -133,12 +135,11 @@ class StoreBatches:
             find_padding = self._fill_rows if self.options.shares_rows else self._pad_rows
             lay_out = functools.partial(lay_out, **find_padding())
         name, dropped = self.options.store_column, self.options.drop_column
-        if name is None and not dropped:
-            return lay_out
-        offsets = to_offsets([len(each) for each in self._select().store.stores])
-        return functools.partial(
-            _change_columns, lay_out=lay_out, dropped=dropped, store_column=name, offsets=offsets
-        )
+        if name is not None or dropped:
+            change = functools.partial(_change_columns, dropped=dropped, store_column=name)
+            offsets = to_offsets([len(each) for each in self._select().store.stores])
+            lay_out = functools.partial(change, lay_out=lay_out, offsets=offsets)
+        return functools.partial(collate_each, lay_out=lay_out)
 
     def _fill_rows(self) -> dict[str, Any]:
         """Return the shape and the padding of rows that sequences share."""

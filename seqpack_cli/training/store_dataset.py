@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, SupportsIndex, overload
+from itertools import chain
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.errors import MAX_COUNT
 from seqpack_cli.files.url import Place
-from seqpack_cli.ranges import find_index
+from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
@@ -116,7 +117,20 @@ class StoreDataset(Dataset[TokenSequence]):
             return Subset(self, range(*key.indices(len(self))))
         return self.__getitems__([key])[0]
 
-    def __getitems__(self, keys: Sequence[SupportsIndex | Piece]) -> TokenSequences:
+    @overload
+    def __getitems__(self, keys: Sequence[SupportsIndex | Piece]) -> TokenSequences: ...
+
+    @overload
+    def __getitems__(self, keys: list[list[int | Piece]]) -> list[TokenSequences]: ...
+
+    def __getitems__(self, keys: Sequence[Any]) -> TokenSequences | list[TokenSequences]:
+        """Read the sequences of a batch, or of several at once, given the keys of each."""
+        if isinstance(keys, list) and keys and isinstance(keys[0], list):
+            offsets = to_offsets([*map(len, keys)])
+            return self._read([*chain.from_iterable(keys)]).cut(offsets)
+        return self._read(keys)
+
+    def _read(self, keys: Sequence[SupportsIndex | Piece]) -> TokenSequences:
         store = self.open_store()
         indices, starts, lengths, chosen = self._find(store, keys)
         ids = np.empty(int(lengths.sum()), store.dtype)

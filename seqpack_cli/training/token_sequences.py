@@ -7,18 +7,24 @@ holds for their columns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 
 from seqpack_cli.errors import join_items, quote
-from seqpack_cli.ranges import copy_ranges
+from seqpack_cli.ranges import copy_ranges, to_offsets
+from seqpack_cli.shards.packed import PackedBatch
+from seqpack_cli.shards.sequence_arrays import pack_ids
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.training.packed_together import PackedTogether, are_packable
 
+IDS = ""  # no column has this name
 NO_ROW = -1  # of a sequence whose row collate_varlen chooses
 
 
@@ -44,6 +50,8 @@ class TokenSequences(Sequence[TokenSequence]):
     row_indices: np.ndarray  # int64[B]
     columns: Mapping[str, Values] = field(default_factory=dict)  # a value per sequence, [B]
     token_columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # per token, [S]
+    # packs the ids or a column with those of the batches that were read together
+    packed: Callable[[str], PackedBatch] | None = None
 
     @classmethod
     def join(cls, sequences: Sequence[TokenSequence]) -> TokenSequences:
@@ -64,6 +72,41 @@ class TokenSequences(Sequence[TokenSequence]):
         if ids.dtype.kind not in "iu":
             raise TypeError(f"the ids are {ids.dtype}, expected integers")
         return cls(ids, lengths, indices, starts, chosen, *_join_columns(columns, lengths))
+
+    def cut(self, batch_offsets: np.ndarray) -> list[TokenSequences]:
+        """Return batches of consecutive sequences, as views; they are packed together.
+
+        Args:
+            batch_offsets: int64[batches + 1], the first sequence of each.
+        """
+        cell_offsets = to_offsets(self.lengths)[batch_offsets].tolist()
+        together = None
+        if are_packable(self.lengths, batch_offsets):
+            values = {IDS: self.ids, **self.token_columns}
+            together = PackedTogether(values, self.lengths, batch_offsets)
+        batches = []
+        places = zip(pairwise(batch_offsets.tolist()), pairwise(cell_offsets), strict=True)
+        for number, (rows, cells) in enumerate(places):
+            some, tokens = slice(*rows), slice(*cells)
+            batches.append(
+                TokenSequences(
+                    self.ids[tokens],
+                    self.lengths[some],
+                    self.original_indices[some],
+                    self.piece_starts[some],
+                    self.row_indices[some],
+                    {name: each.take(np.arange(*rows)) for name, each in self.columns.items()},
+                    {name: each[tokens] for name, each in self.token_columns.items()},
+                    None if together is None else functools.partial(together.take, number),
+                )
+            )
+        return batches
+
+    def pack(self, name: str = IDS) -> PackedBatch:
+        """Lay out the ids, or a column per token, as torch's PackedSequence; longest first."""
+        if self.packed is not None:
+            return self.packed(name)
+        return pack_ids(self.ids if name == IDS else self.token_columns[name], self.lengths)
 
     def longest_first(self) -> TokenSequences:
         """Sort by length, equal ones as they come."""
