@@ -16,7 +16,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers import stacks
 from seqpack_cli.verification.integers.blocks import NO_ID, Stack, cut_blocks, read_block
-from seqpack_cli.verification.integers.stacks import all_hold, check_stack
+from seqpack_cli.verification.integers.stacks import are_same, check_stack
 
 TORCH_KINDS = {name: kind for name, kind in KINDS.items() if not kind.shares_rows}
 every_kind = pytest.mark.parametrize("kind", TORCH_KINDS.values(), ids=TORCH_KINDS)
@@ -39,7 +39,7 @@ def iter_stacks(shard: Shard, store: TokenStore, max_cells: int) -> Iterator[Cas
 
 
 def holds(stack: Stack, data: torch.Tensor, expected: torch.Tensor) -> bool:
-    return all(map(bool, check_stack(stack, data, expected)))
+    return are_same(check_stack(stack, data, expected))
 
 
 def find_token_cells(kind: Kind, stack: Stack) -> list[int]:
@@ -272,11 +272,17 @@ def test_garbage_behind_the_longest_row_is_found(
         assert not holds(stack, data, expected)
 
 
-def test_one_false_of_a_gpu_is_enough() -> None:
-    true, false = torch.tensor(True), torch.tensor(False)
-    assert all_hold([True, true, true])
-    assert all_hold([])
-    assert not all_hold([True, true, false])
-    assert not all_hold([True, false, true])
-    assert not all_hold([false])
-    assert not all_hold([False, true])
+@pytest.mark.parametrize("large", [1, 2, 1 << 15])
+def test_one_difference_in_many_tensors_is_found(
+    monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(stacks, "LARGE_TENSOR", large)
+    ids, steps = torch.tensor([[1, 2], [3, 4]], dtype=torch.int16), torch.tensor([2, 1])
+    right = [(ids, ids.clone()), (steps, steps.clone()), (ids.t(), ids.t().clone())]
+    assert are_same(right)
+    assert are_same([])
+    for wrong in ((ids, ids.t()), (steps, steps + 1), (steps, steps[:1]), (ids, ids.int())):
+        for place in range(4):
+            assert not are_same([*right[:place], wrong, *right[place:]])
+    # what is missing in one tensor and too much in the next
+    assert not are_same([(steps, steps[:1]), (steps[:1], steps)])

@@ -1,7 +1,7 @@
 """Level `roundtrip` of a whole shard: send it block by block through the device.
 
-Columns with a value per token take the same way as the ids. Blocks are read ahead in threads. If a
-block is wrong, `batch_roundtrip` or `column_values` finds out what, batch by batch.
+Columns with a value per token take the same way as the ids. For a GPU, blocks are read ahead in
+threads. If a block is wrong, `batch_roundtrip` or `column_values` finds out what, batch by batch.
 """
 
 from __future__ import annotations
@@ -92,10 +92,9 @@ def _check_cells(
                 block, data.receive(), expected.receive()
             )
 
-    if device.type == "cpu":  # the reading threads check as well
-        checked = map_ahead(lambda span: check(read(span)), spans, num_threads=NUM_READERS)
-    else:
-        checked = map(check, map_ahead(read, spans, num_threads=NUM_READERS))
+    # On a CPU two threads take 1.5 times the processor time of one, and are no faster.
+    num_readers = 1 if device.type == "cpu" else NUM_READERS
+    checked = map(check, map_ahead(read, spans, num_threads=num_readers))
     explained: set[int] = set()
     for block, is_right in checked:
         if not is_right:
