@@ -220,6 +220,10 @@ def flip_id(arrays: Arrays) -> None:
     arrays["data"][4] += 1  # row 1 at step 1 of lengths 12, 9, 5
 
 
+def flip_last(arrays: Arrays) -> None:
+    arrays["data"][-1] += 1
+
+
 def test_report_with_findings_is_json(tmp_path: Path) -> None:
     path = make_shards(tmp_path)
     change_shard(path, flip_id)
@@ -229,13 +233,36 @@ def test_report_with_findings_is_json(tmp_path: Path) -> None:
     assert (finding["level"], finding["batch"], finding["row"]) == ("roundtrip", 0, 1)
 
 
-def test_same_seed_gives_the_same_report(shards: Path) -> None:
-    def without_seconds(report: Report) -> dict[str, Any]:
-        document = report.to_json()
-        for level in document["levels"]:
-            del level["seconds"], level["tokens_per_second"]
-        return document
+def without_seconds(report: Report) -> dict[str, Any]:
+    document = report.to_json()
+    for level in document["levels"]:
+        del level["seconds"], level["tokens_per_second"]
+    return document
 
+
+def test_workers_find_the_same_in_the_same_order(tmp_path: Path) -> None:
+    path, found = make_shards(tmp_path, shard_bytes=1), []
+    change_shard(path, flip_last, number=2)
+    change_shard(path, flip_id)
+    for num_workers in (1, 2):
+        options, advanced = VerifyOptions(level="roundtrip", num_workers=num_workers), list[int]()
+        progress = Progress(on_advance=advanced.append)
+        report = verify_run.verify(path, options, progress=progress)
+        found.append((without_seconds(report), sum(advanced)))
+    alone, shared = found
+    assert [finding["batch"] for finding in alone[0]["findings"]] == [0, 2]
+    assert shared == alone
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": "structure"}, {"device": "cuda"}], ids=["structure", "cuda"]
+)
+def test_workers_without_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="--num-workers conflicts with --"):
+        VerifyOptions(num_workers=2, **options)
+
+
+def test_same_seed_gives_the_same_report(shards: Path) -> None:
     first, again, other = (
         without_seconds(verify(shards, sample=2, seed=seed, dtype="float64")) for seed in (1, 1, 2)
     )

@@ -137,6 +137,12 @@ EXIT_FAULT = 1
     show_default=True,
     help="Random seed for the sampled batches and the weights of the test model.",
 )
+@click.option(
+    "--num-workers",
+    type=POSITIVE,
+    help="Worker processes for the level roundtrip on a CPU.  [default: number of CPU cores, fewer "
+    "for less than 100 million tokens each]",
+)
 @json_option
 @errors_only_option
 def command(

@@ -51,6 +51,11 @@ class Workers:
         with hold_cluster(self.executor.ray_address, num_cores=num_cores):
             yield
 
+    def count_processes(self, num_tasks: int, max_processes: int | None = None) -> int:
+        """Return how many local processes `run` would use."""
+        limit = num_tasks if max_processes is None else max_processes
+        return min(self.executor.num_workers or count_cores(), num_tasks, limit)
+
     def run(
         self,
         function: Callable[[Task], Result],
@@ -73,8 +78,7 @@ class Workers:
             MachineError: no cluster answers.
         """
         num_workers, progress = self.executor.num_workers, self.progress
-        limit = len(tasks) if max_processes is None else max_processes
-        num_processes = min(num_workers or count_cores(), len(tasks), limit)
+        num_processes = self.count_processes(len(tasks), max_processes)
         if not self.are_local and tasks:
             from seqpack_cli.runs.ray_workers import run_on_ray
 

@@ -19,7 +19,8 @@ from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compa
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.label_values import check_labels
 from seqpack_cli.verification.integers.plan_comparison import plan_again
-from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN, check_shard
+from seqpack_cli.verification.integers.roundtrip_workers import check_shards
+from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import LevelReport
@@ -66,10 +67,10 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
         for what in compare_manifests(run.shards.manifest, store):
             run.add(Finding("roundtrip", MANIFEST_NAME, what))
             run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
-        for number in np.unique(run.find_shards(batches)).tolist():
-            shard = run.shards.open_shard(number)
-            for finding in check_shard(shard, roundtrip, on_advance=run.progress.on_advance):
-                run.add(finding)
+        numbers = np.unique(run.find_shards(batches)).tolist()
+        num_workers = run.options.num_workers
+        for finding in check_shards(run.shards, roundtrip, numbers, run.progress, num_workers):
+            run.add(finding)
         level.num_batches = len(batches)
         level.num_tokens = int(batches.num_tokens.sum())
         level.num_column_values = _count_values(run.shards, batches)

@@ -56,6 +56,9 @@ class VerifyOptions:
         compare: measure the speed of each layout on the device.
         self_test: damage a shard in memory and check that each damage is found.
         seed: of the weights and the sample.
+        num_workers: processes of this machine that do the level roundtrip on a CPU; None is one
+            per core, or fewer if the shards are not worth it (100 million tokens each). With more
+            than one, a script needs `if __name__ == "__main__":`.
 
     Raises:
         ValueError: an option has an unknown value.
@@ -79,6 +82,7 @@ class VerifyOptions:
     compare: bool = False
     self_test: bool = False
     seed: int = 0
+    num_workers: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,7 +92,7 @@ class VerifyOptions:
         check_choice("level", self.level, (*LEVELS, MODEL))
         check_choice("cell", self.cell, CELLS)
         check_choice("dtype", self.dtype, DTYPES)
-        for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens"):
+        for name in ("num_layers", "hidden_size", "sample", "max_batch_tokens", "num_workers"):
             check_positive(name, getattr(self, name))
         check_seed("seed", self.seed)
         if self.hidden_size < MIN_HIDDEN_SIZE:
@@ -96,6 +100,16 @@ class VerifyOptions:
                 f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"
             )
         self._check_every_batch()
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Check that worker processes would have something to do."""
+        if self.num_workers is not None and (self.device != "cpu" or self.level == "structure"):
+            found = f"--device {self.device}" if self.device != "cpu" else "--level structure"
+            raise OptionError(
+                f"--num-workers conflicts with {found}: workers do the level roundtrip on a CPU",
+                hint="leave out --num-workers",
+            )
 
     def _check_model(self) -> None:
         """Check the options of a user's model, and that no option of the test model is set."""
