@@ -11,7 +11,7 @@ from reference import slow_jsonl_texts, slow_lines
 from strategies import jsonl_files, line_files
 
 from seqpack_cli.corpus.document_block import DocumentOptions, Reject
-from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files import inputs
@@ -29,12 +29,18 @@ def read_documents(
 ) -> tuple[list[str], list[Reject]]:
     path.write_bytes(data)
     file_format = path.suffix.removeprefix(".").replace("txt", "text")
-    whole = SourceRange(0, Source(str(path), file_format, document, len(data)), 0, len(data))
+    modified = path.stat().st_mtime_ns
+    source = Source(str(path), file_format, document, len(data), modified=modified)
+    whole = SourceRange(0, source, 0, len(data))
     texts: list[str] = []
     rejects: list[Reject] = []
-    for block in iter_documents(whole, DocumentOptions(**options), lambda _: None):  # type: ignore[arg-type]
+    chosen = DocumentOptions(**options)  # type: ignore[arg-type]
+    for block in iter_documents(whole, chosen, lambda _: None):
         texts += block.texts
         rejects += block.rejects
+    at_once = read_block_file(whole, chosen, (), make_text(chosen, ()))
+    if at_once is not None:
+        assert (at_once[0], at_once[1].texts, at_once[1].rejects) == (data, texts, rejects)
     return texts, rejects
 
 
@@ -307,3 +313,22 @@ def test_field_names_in_a_hint_can_be_printed(tmp_path: Path) -> None:
     error = read_error(tmp_path / "a.jsonl", json.dumps({"\ud800\n": "a"}).encode())
     str(error).encode()
     assert len(str(error.hint).splitlines()) == 1
+
+
+@pytest.mark.parametrize("document", ["line", "file"])
+def test_a_small_file_is_read_at_once_unless_it_changed(tmp_path: Path, document: str) -> None:
+    path, options = tmp_path / "a.txt", DocumentOptions()
+
+    def read(modified: int, num_bytes: int = 4) -> list[str] | None:
+        source = Source(str(path), "text", document, num_bytes, modified=modified)
+        whole = SourceRange(0, source, 0, num_bytes)
+        found = read_block_file(whole, options, (), make_text(options, ()))
+        return None if found is None else found[1].texts
+
+    assert read(0) is None  # there is no such file
+    path.write_bytes(b"a\nb\n")
+    modified = path.stat().st_mtime_ns
+    assert read(modified) == (["a", "b"] if document == "line" else ["a\nb\n"])
+    assert read(modified + 1) is None
+    assert read(modified, 3) is None
+    assert read(modified, 5) is None

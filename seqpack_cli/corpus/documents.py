@@ -19,21 +19,25 @@ from seqpack_cli.corpus.document_block import (
     DocumentBlock,
     DocumentOptions,
     NotJsonError,
+    Reject,
     Texts,
     decode,
 )
+from seqpack_cli.corpus.file_kinds import check_text
 from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
-from seqpack_cli.corpus.records import RecordBlock, iter_records
+from seqpack_cli.corpus.records import RecordBlock, iter_records, split_whole
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
 from seqpack_cli.corpus.table_rows import iter_table_documents
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
+from seqpack_cli.files.inputs import BLOCK_BYTES
 
 JSON_FORMATS = ("jsonl", "json")
+BLOCK_FORMATS = ("text", "jsonl")
 # Where the next element begins is not known for certain, so that skipping one could lose others.
 ARRAY_HINT = "correct the file, or write its records as JSON lines"
 
@@ -56,12 +60,46 @@ def iter_documents(
         DataError: a record cannot be read and is not to be skipped; the message has path and line.
         MachineError: the package for this format is not installed.
     """
-    text = text or FieldText(options.text_field, takes_words(readers))
+    text = text or make_text(options, readers)
     if source_range.source.format in TABLE_FORMATS:
         return iter_table_documents(source_range, options, on_read, readers, text)
     if source_range.source.format == "csv":
         return iter_csv_documents(source_range, options, on_read, readers, text)
     return _iter_line_documents(source_range, options, on_read, readers, text)
+
+
+def make_text(options: DocumentOptions, readers: Readers) -> TextReader:
+    """Return what makes a text that is one field."""
+    return FieldText(options.text_field, takes_words(readers))
+
+
+def read_block_file(
+    source_range: SourceRange, options: DocumentOptions, readers: Readers, text: TextReader
+) -> tuple[bytes, DocumentBlock] | None:
+    """Read a whole file of text or JSON lines at once, if it is one block.
+
+    Args:
+        text: makes the texts from the fields of records.
+
+    Returns:
+        Its bytes and documents, after a check that it has not changed since it was found; None if
+        `iter_documents` must read it, which also names what is wrong.
+
+    Raises:
+        DataError: as `iter_documents`.
+    """
+    _, source, start, end = source_range
+    is_whole = start == 0 and end == source.num_bytes
+    if not is_whole or not 0 < end <= min(BLOCK_BYTES, options.max_document_bytes):
+        return None
+    if source.compression or source.format not in BLOCK_FORMATS or source.document == "paragraph":
+        return None
+    data = source.input.read_block(end, source.modified)
+    if data is None:
+        return None
+    check_text(data, source)
+    records = RecordBlock(split_whole(data, source.document), 0, end, b"\r" in data)
+    return data, _read_block(records, source, 0, options, readers, text)
 
 
 def _iter_line_documents(
@@ -71,26 +109,31 @@ def _iter_line_documents(
     readers: Readers,
     text: TextReader,
 ) -> Iterator[DocumentBlock]:
-    source = source_range.source
-    num_lists = text.num_values + len(readers)
     num_records = 0
     limit = options.max_document_bytes
     for block in iter_record_blocks(source_range, max_document_bytes=limit, on_read=on_read):
-        found = Texts(options, num_records, fields=[[] for _ in range(num_lists)])
-        quick = _read_all(block, source, text, readers)
-        if quick is None:
-            _read_each(block, source, found, text, readers)
-        else:
-            found.texts, found.fields = quick
-        yield DocumentBlock(
-            source,
-            found.texts,
-            found.rejects,
-            block.num_bytes,
-            functools.partial(_find_place, source, block),
-            found.fields,
-        )
+        yield _read_block(block, source_range.source, num_records, options, readers, text)
         num_records += len(block.records)
+
+
+def _read_block(
+    block: RecordBlock,
+    source: Source,
+    num_before: int,
+    options: DocumentOptions,
+    readers: Readers,
+    text: TextReader,
+) -> DocumentBlock:
+    """Read the documents of a block before which a number of records of its range was read."""
+    rejects: list[Reject] = []
+    quick = _read_all(block, source, text, readers)
+    if quick is None:
+        num_lists = text.num_values + len(readers)
+        found = Texts(options, num_before, fields=[[] for _ in range(num_lists)])
+        _read_each(block, source, found, text, readers)
+        quick, rejects = (found.texts, found.fields), found.rejects
+    find_place = functools.partial(_find_place, source, block)
+    return DocumentBlock(source, quick[0], rejects, block.num_bytes, find_place, quick[1])
 
 
 def iter_record_blocks(

@@ -127,6 +127,8 @@ def _hint_iconv(encoding: str, source: Source) -> str:
 def _guess_utf16(block: bytes) -> str | None:
     """Recognize UTF-16 without a byte order mark by the NUL in every second byte."""
     sample = block[:UTF16_SAMPLE]
+    if b"\0" not in sample:
+        return None
     num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
     few, many = sorted((num_even, num_odd))
     if len(sample) < UTF16_SAMPLE // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):

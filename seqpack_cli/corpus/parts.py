@@ -140,7 +140,8 @@ def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, in
     """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)
-    if not source.is_cut_anywhere:
+    is_small = source.num_bytes <= (room if room > 0 else part_bytes)
+    if is_small or not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
     return cut_where(functools.partial(find_record_start, source), source, room, part_bytes)
 

@@ -94,6 +94,16 @@ def split_lines(
         yield RecordBlock([line], start, num_rest, b"\r" in line)
 
 
+def split_whole(data: bytes, document: str) -> list[bytes]:
+    """Return the records of a whole text whose documents are lines or the file."""
+    if document == "file":
+        return [data]
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
 def _join_paragraphs(
     line_blocks: Iterator[RecordBlock], source_range: SourceRange, max_document_bytes: int
 ) -> Iterator[RecordBlock]:

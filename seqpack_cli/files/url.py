@@ -148,7 +148,7 @@ AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the librar
 
 def is_url(text: str) -> bool:
     """Return whether a text is a URL, `file://` included."""
-    return URL_PATTERN.fullmatch(text) is not None
+    return "://" in text and URL_PATTERN.fullmatch(text) is not None
 
 
 def parse_place(name: AnyPath) -> Place:

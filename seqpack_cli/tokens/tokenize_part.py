@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from seqpack_cli.corpus.blocks import check_unchanged
 from seqpack_cli.corpus.document_block import DocumentBlock
-from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.ahead import map_ahead
@@ -116,7 +116,17 @@ def _iter_blocks(
     setup: PartSetup, task: PartTask, part: PartWriter, readers: Sequence[FieldReader]
 ) -> Iterator[DocumentBlock]:
     """Read and hash the ranges one after another; tell the part of each."""
+    options = setup.options.documents
+    text = setup.text or make_text(options, readers)
     for source_range in task.ranges:
+        whole = read_block_file(source_range, options, readers, text)
+        if whole is not None:
+            data, block = whole
+            advance(len(data))
+            yield block
+            part.add_rejects(source_range, block.rejects)
+            part.add_range(source_range, len(block.texts), blake3(data).hexdigest())
+            continue
         digest = blake3()
 
         def on_read(block: bytes, digest: Any = digest) -> None:
@@ -124,8 +134,7 @@ def _iter_blocks(
             advance(len(block))
 
         num_documents = 0
-        blocks = iter_documents(source_range, setup.options.documents, on_read, readers, setup.text)
-        for block in blocks:
+        for block in iter_documents(source_range, options, on_read, readers, text):
             yield block
             num_documents += len(block.texts)
             part.add_rejects(source_range, block.rejects)
