@@ -149,10 +149,10 @@ def test_shard_is_the_same_in_small_pieces(
     options = PackOptions(**values).resolve()
     rows = find_all(store, options)
     expected = make_slow(store, rows, options)
-    monkeypatch.setattr(time_steps, "IDS_PER_PIECE", small)
-    monkeypatch.setattr(time_steps, "LONG_SLICE", small)
-    monkeypatch.setattr(ranges, "ENTRIES_PER_BLOCK", small)
-    monkeypatch.setattr(ranges, "LONG_RANGE", small)
+    for name in ("IDS_PER_PIECE", "IDS_PER_BLOCK", "IDS_PER_RUN", "IDS_PER_COPY"):
+        monkeypatch.setattr(time_steps, name, small)
+    for name in ("ENTRIES_PER_BLOCK", "LONG_RANGE", "LONGEST_WINDOW", "RANGES_PER_LENGTH"):
+        monkeypatch.setattr(ranges, name, small)
     assert_same(make_fast(store, rows, options), expected)
 
 
@@ -228,6 +228,7 @@ def test_shard_of_any_rows_is_its_batches_joined(
     rows = data.draw(draw_rows(layout=layout, with_filler=filler))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_steps, "IDS_PER_PIECE", data.draw(st.sampled_from([1, 5, 1 << 16])))
-        patch.setattr(time_steps, "LONG_SLICE", data.draw(st.sampled_from([1, 4, 2048])))
+        for name in ("IDS_PER_BLOCK", "IDS_PER_RUN", "IDS_PER_COPY", "ALIASING"):
+            patch.setattr(time_steps, name, data.draw(st.sampled_from([1, 4, 2048])))
         found = make_fast(store, rows, options)
     assert_same(found, make_slow(store, rows, options))

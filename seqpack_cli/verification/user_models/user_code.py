@@ -97,7 +97,8 @@ def keeping_settings() -> Iterator[None]:
         yield
     finally:
         if torch.get_default_device() != device:
-            torch.set_default_device(device)
+            # None is a CPU too, without the mode that every call of torch goes through
+            torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
         if torch.get_num_threads() != num_threads:
             torch.set_num_threads(num_threads)
