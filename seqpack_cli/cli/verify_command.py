@@ -141,7 +141,7 @@ EXIT_FAULT = 1
     "--num-workers",
     type=POSITIVE,
     help="Worker processes for the level roundtrip on a CPU.  [default: number of CPU cores, fewer "
-    "for less than 100 million tokens each]",
+    "for less than 300 million tokens each]",
 )
 @json_option
 @errors_only_option

@@ -57,7 +57,7 @@ class VerifyOptions:
         self_test: damage a shard in memory and check that each damage is found.
         seed: of the weights and the sample.
         num_workers: processes of this machine that do the level roundtrip on a CPU; None is one
-            per core, or fewer if the shards are not worth it (100 million tokens each). With more
+            per core, or fewer if the shards are not worth it (300 million tokens each). With more
             than one, a script needs `if __name__ == "__main__":`.
 
     Raises:

@@ -24,7 +24,7 @@ from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 
-TOKENS_PER_WORKER = 100_000_000
+TOKENS_PER_WORKER = 300_000_000
 
 
 @dataclass(frozen=True)
