@@ -19,6 +19,7 @@ from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
+from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
 
@@ -57,6 +58,7 @@ def check_footers(sources: Sequence[Source]) -> None:
         raise DataError(message) from error
 
 
+@pausing_collection()
 def plan_parts(
     sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
 ) -> list[list[SourceRange]]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from seqpack_cli.errors import FolderError, SeqpackError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.json_files import check_fields, read_json, write_json
+from seqpack_cli.files.json_files import check_fields, encode_json, read_json, write_json
 from seqpack_cli.files.manifest import (
     FAILURE,
     MANIFEST_NAME,
@@ -215,5 +215,6 @@ class RunFolder:
 
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
-    """Publish the receipt of a part or shard whose files are complete."""
-    write_json(folder / f"{name}.json", receipt)
+    """Publish the receipt of a part or shard whose files are complete, as one line."""
+    with at(folder / f"{name}.json").publish() as file:
+        file.write(encode_json(receipt) + b"\n")

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.url import Place
+from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.columns.kept import Kept
@@ -89,7 +90,18 @@ class PartTask:
         """The input bytes of the part."""
         return sum(source_range.end - source_range.start for source_range in self.ranges)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle plain tuples, much faster than named ones: a part may have 10,000 files."""
+        ranges = [(index, tuple(source), start, end) for index, source, start, end in self.ranges]
+        return _load_task, (self.name, ranges)
+
     def __str__(self) -> str:
         paths = [source_range.source.path for source_range in self.ranges]
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         return f"{self.name} ({paths[0]}{more})"
+
+
+@pausing_collection()
+def _load_task(name: str, ranges: list[tuple[Any, ...]]) -> PartTask:
+    found = [SourceRange(index, Source(*source), *ends) for index, source, *ends in ranges]
+    return PartTask(name, found)
