@@ -233,3 +233,25 @@ def test_threads_stop_where_they_report_when_one_fails(error: BaseException) -> 
     results = make_workers(None).run(work, range(9), max_processes=1, num_threads=2)
     with pytest.raises(type(error)):
         next(results)
+
+
+@pytest.mark.parametrize("first_fails", [True, False])
+def test_threads_raise_the_error_of_the_first_task_that_fails(first_fails: bool) -> None:
+    """And finish the tasks before it: which thread is faster does not matter."""
+    others = threading.Semaphore(0)
+
+    def work(task: int) -> int:
+        if task > 0:
+            others.release()
+            raise DataError(f"task {task}")
+        others.acquire()  # until the second task fails
+        advance(1)
+        if first_fails:
+            raise DataError("task 0")
+        return task
+
+    results = make_workers(None).run(work, range(9), max_processes=1, num_threads=2)
+    found = []
+    with pytest.raises(DataError, match="task 0" if first_fails else "task 1"):
+        found.extend(results)
+    assert found == ([] if first_fails else [0])

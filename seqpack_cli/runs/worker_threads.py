@@ -1,14 +1,15 @@
 """Run tasks in threads of this process, which start at once.
 
-They suit work that does not hold Python's lock: reading, writing, checksums. As soon as one task
-fails, or the caller is interrupted, the others end where they next report progress.
+They suit work that does not hold Python's lock: reading, writing, checksums. If a task fails, those
+after it end where they next report progress, and those before it are finished: the error is that of
+the first task that fails, as if they ran one after another.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from seqpack_cli.runs.progress import Progress, reporting_to
@@ -18,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class _StoppedError(Exception):
-    """Another task failed; nobody sees this error."""
+    """An earlier task failed, or the caller has left; nobody sees this error."""
 
 
 def run_in_threads(
@@ -28,19 +29,37 @@ def run_in_threads(
 
     Progress is reported by one thread at a time.
     """
-    lock, stopped = threading.Lock(), threading.Event()
+    lock, own = threading.Lock(), threading.local()
+    end = len(tasks)  # the tasks from here on stop
 
     def tell(amount: int, num_tokens: int) -> None:
-        if stopped.is_set():
+        if getattr(own, "number", 0) >= end:
             raise _StoppedError
         with lock:
             progress.tell(amount, num_tokens)
 
+    def work(number: int) -> Result:
+        own.number = number
+        return function(tasks[number])
+
     pool = ThreadPoolExecutor(num_threads)
     with reporting_to(tell):
         try:
-            for future in as_completed([pool.submit(function, task) for task in tasks]):
-                yield future.result()
+            numbers: dict[Future[Result], int] = {}
+            numbers |= {pool.submit(work, number): number for number in range(end)}
+            failed = None
+            for future in as_completed(numbers):
+                if numbers[future] >= end:
+                    continue
+                if future.exception() is None:
+                    yield future.result()
+                    continue
+                failed, end = future, numbers[future]
+                for later, number in numbers.items():
+                    if number > end:
+                        later.cancel()
+            if failed is not None:
+                failed.result()
         finally:
-            stopped.set()
+            end = 0
             pool.shutdown(cancel_futures=True)
