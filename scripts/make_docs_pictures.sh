@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Draw the pictures of README.md and docs/ from sample_data/ and examples/reviews.jsonl.
+# Draw the pictures of README.md and docs/ from sample_data/, examples/reviews.jsonl and
+# benchmarks/scale.json.
 # Usage: scripts/make_docs_pictures.sh [FOLDER]    default docs/pictures
 # tests/test_docs_pictures.py draws them again and compares.
 set -euo pipefail
@@ -12,6 +13,7 @@ mkdir -p "$pictures"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$PWD/sample_data" "$PWD/examples" "$work"
+python benchmarks/draw_scale.py "$pictures"
 cd "$work"
 seqpack tokenize sample_data --tokenizer sample_data/tokenizer.json --max-length 256 -o tokens-bpe -q
 seqpack tokenize sample_data/stories.txt --tokenizer sample_data/tokenizer.json -o stories -q

@@ -1,9 +1,11 @@
-"""The pictures of the documentation are those that the program draws of sample_data/ today."""
+"""The pictures of the documentation are those that the program draws today."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +15,7 @@ from command import run
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 SCRIPT = ROOT / "scripts" / "make_docs_pictures.sh"
+DRAW_SCALE = ROOT / "benchmarks" / "draw_scale.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -26,6 +29,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for line in re.findall(r"^seqpack (.*?)(?: >/dev/null)?$", SCRIPT.read_text(), re.MULTILINE):
         result = run(*shlex.split(line.replace("$pictures", "made")))
         assert result.exit_code == 0, result.stderr
+    subprocess.run([sys.executable, str(DRAW_SCALE), str(tmp_path / "made")], check=True)
     return tmp_path / "made"
 
 
