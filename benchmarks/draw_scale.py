@@ -74,7 +74,7 @@ def make_panel(case: str, series: Series, measure: str) -> Panel:
             label = NAMES.get(name, name)
             axes.plot(*zip(*found, strict=True), line, color=colour, marker=marker, label=label)
             for place in found:
-                text, offset = f"{place[1]:,.3g}", (0, 6)
+                text, offset = spell_measure(place[1]), (0, 6)
                 axes.annotate(text, place, xytext=offset, textcoords="offset points", fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel=what, ylabel=AXES[measure])
         axes.margins(y=0.15)
@@ -88,9 +88,14 @@ def make_panel(case: str, series: Series, measure: str) -> Panel:
     return Panel(measure, AXES[measure], draw)
 
 
+def spell_measure(number: float) -> str:
+    """Return seconds or MB with three digits, or as a whole number."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def spell(number: float) -> str:
     """Return a number of the horizontal axis, a large power of ten as it is written in options."""
-    return f"{number:g}" if number < MOST_SPELLED else f"1e{len(str(round(number))) - 1}"
+    return f"{number:.3g}" if number < MOST_SPELLED else f"1e{len(str(round(number))) - 1}"
 
 
 if __name__ == "__main__":
