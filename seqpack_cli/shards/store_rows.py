@@ -77,7 +77,7 @@ def _read_next_ids(store: AnyStore, rows: ShardRows) -> np.ndarray:
 
 
 def changed_error(path: str) -> FolderError:
-    """Return the error for a store that changed during a run."""
+    """Return the error for a store, or shards, that changed during a run."""
     hint = "run the same command again"
     return FolderError(f"{path}: changed since this run began", hint=hint)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 
-from seqpack_cli.errors import FolderError
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.runs.executor import Executor
@@ -20,6 +19,7 @@ from seqpack_cli.runs.progress import Progress, advance
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.store_rows import changed_error
 from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
@@ -94,8 +94,7 @@ def _open(setup: _Setup) -> tuple[ShardSet, Roundtrip]:
     with hashing_copies(setup.began):
         shards = open_shards(setup.shards, check_present=False)
         if shards.folder.digest != setup.digest:
-            hint = "run the same command again"
-            raise FolderError(f"{setup.shards}: changed since this run began", hint=hint)
+            raise changed_error(str(setup.shards))
         store = open_packed_stores(shards, setup.stores, check_indices=False)
     store = show_packed_columns(store, shards)
     length = shards.options.piece_length
