@@ -141,7 +141,7 @@ def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
     if not widths:
         return False
     if options.buckets != "auto":
-        return keys == _to_lists(options.buckets)
+        return bool(keys == _to_lists(options.buckets))
     assert options.num_buckets is not None  # noqa: S101 - resolved
     is_rising = all(low < high for low, high in pairwise(widths))
     multiple = options.pad_to_multiple

@@ -69,7 +69,7 @@ STORE_FIELDS: dict[str, type] = {
     "num_sequences": int,  # of the whole store
     "num_tokens": int,
 }
-SHARD_FIELDS: dict[str, type] = {
+SHARD_FIELDS: dict[str, Kind] = {
     "name": str,
     "bytes": int,
     "blake3": str,
