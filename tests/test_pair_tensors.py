@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence, unpack_seque
 
 from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
 from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.training import pair_tensors
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors
 from seqpack_cli.training.pair_tensors import PairOptions, PairTensors
 from seqpack_cli.training.teacher_forcing import DecoderEnds
@@ -65,7 +66,7 @@ def make_batches(pairs: Pairs, layout: str) -> tuple[Any, Any]:
 
 
 def make_pair(pairs: Pairs, layout: str, **options: Any) -> PairTensors:
-    return PairTensors.from_batches(
+    return pair_tensors.make_pair(
         *make_batches(pairs, layout), PairOptions(TENSORS[layout], **{"ends": NO_ENDS, **options})
     )
 
@@ -123,7 +124,7 @@ def test_labels_are_a_column_of_either_side(layout: str) -> None:
     assert pair.decoder.lengths.tolist() == [len(row) + num_added for _, row in pairs]
     encoder, decoder = make_batches(pairs, layout)
     encoder.columns["class"] = np.arange(len(pairs)) % 3
-    pair = PairTensors.from_batches(
+    pair = pair_tensors.make_pair(
         encoder, decoder, PairOptions(TENSORS[layout], "class", NO_ENDS, hidden=["id"])
     )
     assert pair.labels.tolist() == [row % 3 for row in range(len(pairs))]

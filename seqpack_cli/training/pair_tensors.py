@@ -62,33 +62,31 @@ class PairTensors:
 
     to, pin_memory, __reduce__, __repr__ = to, pin_memory, reduce, describe_fields
 
-    @classmethod
-    def from_batches(
-        cls, encoder: DecoderBatch, decoder: DecoderBatch, options: PairOptions
-    ) -> PairTensors:
-        """Return tensors of both sides of a checked batch, copied so that they may be changed.
 
-        Raises:
-            ValueError: with labels="next" a row of the decoder has one token, or labels cannot be
-                made of the column that they name.
-        """
-        decoder, labels = add_ends(decoder, options.ends), None
-        if options.labels == NEXT:
-            decoder, labels = shift_rows(decoder, options.ends)
-        found = decoder.encoder_rows
-        if found is not None:
-            rows = np.empty_like(found)
-            rows[found] = np.arange(len(found))
-            decoder = _reorder(decoder, rows, per_token=options.ends.fills)
-        if labels is None and options.labels is not None:
-            name = options.labels.removeprefix(DECODER)
-            labels = make_labels(encoder if name == options.labels else decoder, name)
-        tensors = options.tensors.from_batch(decoder, hidden=options.hidden)
-        if found is not None:  # _make skips the checks of PackedSequence's constructor
-            indices = torch.from_numpy(found.copy()), torch.from_numpy(rows)
-            tensors.sequences = PackedSequence._make((*tensors.sequences[:2], *indices))
-        made = None if labels is None else torch.from_numpy(labels)
-        return cls(options.tensors.from_batch(encoder), tensors, made)
+def make_pair(encoder: DecoderBatch, decoder: DecoderBatch, options: PairOptions) -> PairTensors:
+    """Return tensors of both sides of a checked batch, copied so that they may be changed.
+
+    Raises:
+        ValueError: with labels="next" a row of the decoder has one token, or labels cannot be
+            made of the column that they name.
+    """
+    decoder, labels = add_ends(decoder, options.ends), None
+    if options.labels == NEXT:
+        decoder, labels = shift_rows(decoder, options.ends)
+    found = decoder.encoder_rows
+    if found is not None:
+        rows = np.empty_like(found)
+        rows[found] = np.arange(len(found))
+        decoder = _reorder(decoder, rows, per_token=options.ends.fills)
+    if labels is None and options.labels is not None:
+        name = options.labels.removeprefix(DECODER)
+        labels = make_labels(encoder if name == options.labels else decoder, name)
+    tensors = options.tensors.from_batch(decoder, hidden=options.hidden)
+    if found is not None:  # _make skips the checks of PackedSequence's constructor
+        indices = torch.from_numpy(found.copy()), torch.from_numpy(rows)
+        tensors.sequences = PackedSequence._make((*tensors.sequences[:2], *indices))
+    made = None if labels is None else torch.from_numpy(labels)
+    return PairTensors(options.tensors.from_batch(encoder), tensors, made)
 
 
 def _reorder(decoder: Any, rows: np.ndarray, *, per_token: Collection[str]) -> Any:
