@@ -7,6 +7,8 @@ most of the work where sequences are long. Costs are integers, so that all machi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 TOKENS, _ = COSTS = ("tokens", "attention")
@@ -41,3 +43,12 @@ def count_costs(
     else:
         costs = np.add.reduceat(np.square(lengths, dtype=np.int64), batch_offsets[:-1])
     return costs
+
+
+def add_sides(costs: Sequence[int], count: str | None) -> int:
+    """Return what both sides of a pair cost together: the larger, or with "sum" their sum.
+
+    >>> add_sides([5, 3], "max"), add_sides([5, 3], "sum")
+    (5, 8)
+    """
+    return sum(costs) if count == "sum" else max(costs)

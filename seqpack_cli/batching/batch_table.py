@@ -37,6 +37,10 @@ class BatchTable:
     # Only where sequences are split:
     num_later_pieces: np.ndarray = field(default_factory=_empty)  # rows that continue a sequence
     num_split_sequences: np.ndarray = field(default_factory=_empty)  # with their second piece here
+    # Only of pairs, beside those of the encoder's side:
+    decoder_tokens: np.ndarray = field(default_factory=_empty)
+    decoder_cells: np.ndarray = field(default_factory=_empty)
+    decoder_longest: np.ndarray = field(default_factory=_empty)
 
     @classmethod
     def of_batches(
@@ -102,6 +106,24 @@ class BatchTable:
         return num_sequences
 
     @property
+    def decoder(self) -> BatchTable | None:
+        """Return the table of the decoder's side; None where batches hold no pairs."""
+        if not len(self.decoder_tokens):
+            return None
+        return replace(
+            self.with_decoder(None),
+            num_tokens=self.decoder_tokens,
+            num_cells=self.decoder_cells,
+            longest=self.decoder_longest,
+        )
+
+    @property
+    def sides(self) -> list[BatchTable]:
+        """Return the table of each side: the encoder's and the decoder's, or the only one."""
+        decoder = self.decoder
+        return [self] if decoder is None else [self, decoder]
+
+    @property
     def widths(self) -> np.ndarray:
         """Return the width of each batch's rectangle; meaningless where rows are not padded."""
         widths: np.ndarray = self.num_cells // self.num_rows
@@ -117,6 +139,26 @@ class BatchTable:
     def padding_ratio(self) -> float:
         """Return the share of padding cells in all batches together."""
         return 1 - self.add_up(self.num_tokens) / max(self.add_up(self.num_cells), 1)
+
+    def with_decoder(self, decoder: BatchTable | None) -> BatchTable:
+        """Return the table with the decoder's side of the same batches; None removes it."""
+        columns = [_empty()] * 3
+        if decoder is not None:
+            columns = [decoder.num_tokens, decoder.num_cells, decoder.longest]
+        return replace(
+            self, decoder_tokens=columns[0], decoder_cells=columns[1], decoder_longest=columns[2]
+        )
+
+    def fill_up(self, num_rows: int) -> BatchTable:
+        """Return the table with filler rows in each batch, up to a number of rows."""
+        filled = replace(
+            self,
+            num_rows=np.full_like(self.num_rows, num_rows),
+            num_filler_rows=num_rows - self.num_real_rows,
+            num_cells=self.widths * num_rows,
+        )
+        decoder = self.decoder
+        return filled if decoder is None else filled.with_decoder(decoder.fill_up(num_rows))
 
     def add_up(self, column: np.ndarray) -> int:
         """Return the sum of a column over all batches, 0 for an empty column."""

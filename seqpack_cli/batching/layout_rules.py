@@ -17,12 +17,14 @@ class LayoutRules:
 
     fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
     shares_rows: bool = False  # several sequences, or pieces of them, share a row
+    needs_sorted_rows: bool = False  # longest first, so that each side of pairs has its own order
+    holds_pairs: bool = False  # batches may have a decoder's side
     carries_state: bool = False  # rows go on in the next batch, so the order of batches is fixed
 
 
 LAYOUTS = {
-    "packed": LayoutRules(),
-    "padded": LayoutRules(fills_rectangle=True),
+    "packed": LayoutRules(needs_sorted_rows=True, holds_pairs=True),
+    "padded": LayoutRules(fills_rectangle=True, holds_pairs=True),
     "varlen": LayoutRules(shares_rows=True),
     "streams": LayoutRules(shares_rows=True, carries_state=True),
 }

@@ -130,6 +130,11 @@ def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:
     return LengthCounts(np.concatenate([long, found]), np.concatenate([counts, dense[found]]))
 
 
+def count_source(source: PartLengths) -> LengthCounts:
+    """Count the lengths of a source, part by part."""
+    return count_lengths(lengths for _, lengths in iter_parts(source))
+
+
 def _count_block(lengths: np.ndarray, dense: np.ndarray, sparse: Counter[int]) -> None:
     if lengths.max() >= NUM_DENSE:
         found, counts = np.unique(lengths[lengths >= NUM_DENSE], return_counts=True)

@@ -5,9 +5,11 @@ Each error names the option to add or to leave out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.conditions import parse_condition
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError, quote
 
 if TYPE_CHECKING:
@@ -51,6 +53,36 @@ def check_selection(options: PackOptions, splits: Splits | None) -> None:
     if options.split_name is not None and options.split_name not in names:
         expected = " or ".join(map(repr, names)) if names else "None without split"
         raise ValueError(f"split_name is {options.split_name!r}, expected {expected}")
+
+
+def check_pairs(options: PackOptions, *, pairs: bool) -> None:
+    """Refuse options that only pairs have, or that pairs do not have."""
+    if not pairs:
+        needed = {
+            f"--count {options.count}": options.count is not None,
+            "--buckets with two lengths each": options.pair_keys is not None,
+        }
+        _refuse(
+            needed, "{} needs --decoder", "pass the decoder's store as --decoder, or leave out {}"
+        )
+        return
+    if not LAYOUTS[options.layout].holds_pairs:
+        names = [name for name, rules in LAYOUTS.items() if rules.holds_pairs]
+        raise OptionError(
+            f"--decoder conflicts with --layout {options.layout}, whose rows hold single sequences",
+            hint=f"pass --layout {' or '.join(names)}",
+        )
+    if options.count is not None and options.max_tokens is None:
+        raise OptionError(
+            f"--count {options.count} needs --max-tokens",
+            hint="pass --max-tokens, or leave out --count",
+        )
+    if isinstance(options.buckets, tuple) and options.pair_keys is None:
+        raise OptionError(
+            f"--buckets {options.buckets[0]}: found one length, expected two, of the encoder's and "
+            "of the decoder's row",
+            hint="pass pairs of lengths, such as --buckets '(10,15),(20,25)'",
+        )
 
 
 def check_seed_has_effect(options: PackOptions) -> None:
@@ -204,16 +236,27 @@ def _has_keys(options: PackOptions) -> bool:
 
 def _check_keys(options: PackOptions) -> None:
     """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
-    for key in options.buckets or ():
-        assert isinstance(key, int)  # noqa: S101 - "auto" has no keys
-        if key % options.pad_to_multiple:
+    keys: Any = options.buckets
+    for key in keys:
+        widths = key if isinstance(key, tuple) else (key,)
+        shown, needed = spell_key(key), add_sides(widths, options.count)
+        if any(width % options.pad_to_multiple for width in widths):
             raise OptionError(
-                f"--buckets {key}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
+                f"--buckets {shown}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
                 hint="leave out --pad-to-multiple: the buckets set the widths",
             )
         budget = options.max_tokens if options.fills_rectangle else None
-        if budget is not None and key > budget:
+        if budget is not None and needed > budget:
             raise OptionError(
-                f"--buckets {key}: a single row exceeds --max-tokens {budget:,}",
-                hint=f"pass --max-tokens {key} or more, or leave out this bucket",
+                f"--buckets {shown}: a single row exceeds --max-tokens {budget:,}",
+                hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
             )
+
+
+def spell_key(key: object) -> str:
+    """Return a bucket key as the option takes it.
+
+    >>> spell_key(32), spell_key((10, 15))
+    ('32', '(10,15)')
+    """
+    return f"({','.join(map(str, key))})" if isinstance(key, tuple | list) else str(key)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.option_checks import (
+    check_pairs,
     check_rows,
     check_seed_has_effect,
     check_selection,
     check_shared_rows,
     check_unpadded,
 )
+from seqpack_cli.batching.pair_buckets import DEFAULT_NUM_PAIR_BUCKETS
 from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
 from seqpack_cli.batching.splits import parse_splits
@@ -56,12 +59,15 @@ class PackOptions:
     batch_size: int | None = None
     # Most tokens in a batch; for padded, most cells; for varlen and streams, the length of a row.
     max_tokens: int | None = None
+    # What a pair costs: "max" (the larger side) or "sum" of both; None is "max" with max_tokens.
+    count: str | None = None
     order: str = "length"  # or "none": the order of the store, or shuffled
     window: int | None = None  # sort by length only inside runs of this many sequences
     shuffle: bool | None = None  # sequences, then batches; None is True for best-fit, else False
     seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
-    buckets: str | Sequence[int] | None = None  # "auto", or the bucket keys
-    num_buckets: int | None = None  # for buckets="auto"; None is 8
+    # "auto", or the bucket keys: lengths, or for pairs (encoder, decoder).
+    buckets: str | Sequence[int] | Sequence[Sequence[int]] | None = None
+    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 256
     fill: str | None = None  # of varlen rows: "best-fit" (None), "sequential" or "chunk"
     overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"
@@ -90,6 +96,7 @@ class PackOptions:
         check_choice("order", self.order, ("length", "none"))
         check_choice("fill", self.fill, (None, "best-fit", "sequential", "chunk"))
         check_choice("overflow", self.overflow, (None, "error", "drop", "split"))
+        check_choice("count", self.count, (None, "max", "sum"))
         check_choice("last_batch", self.last_batch, ("keep", "drop", "pad"))
         check_choice("padding_side", self.padding_side, ("right", "left"))
         for name in COUNTS:
@@ -99,17 +106,18 @@ class PackOptions:
         check_seed("split_seed", self.split_seed)
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
         if self.buckets is not None and self.buckets != "auto":
-            keys = tuple(self.buckets)
-            if not keys or not all(type(key) is int and 1 <= key <= MAX_COUNT for key in keys):
-                raise ValueError(
-                    f"buckets is {self.buckets!r}, expected 'auto' or lengths, such as [32, 64]"
-                )
-            object.__setattr__(self, "buckets", tuple(sorted(set(keys))))
+            object.__setattr__(self, "buckets", _sort_keys(self.buckets))
 
     @property
     def fills_rectangle(self) -> bool:
         """Return whether max_tokens counts the cells of a rectangle, padding included."""
         return LAYOUTS[self.layout].fills_rectangle
+
+    @property
+    def pair_keys(self) -> tuple[tuple[int, int], ...] | None:
+        """Return the bucket keys of pairs, ascending; None if no keys are given, or single ones."""
+        keys: Any = self.buckets
+        return keys if isinstance(keys, tuple) and isinstance(keys[0], tuple) else None
 
     @property
     def shares_rows(self) -> bool:
@@ -142,14 +150,23 @@ class PackOptions:
         is_first = splits is None or self.split_name in (None, splits.names[0])
         return is_first and (self.passes is not None or self.share is not None)
 
-    def resolve(self) -> PackOptions:
+    def resolve(self, *, pairs: bool = False) -> PackOptions:
         """Return the options with every default filled in, and texts in the form of the manifest.
+
+        Args:
+            pairs: whether there is a decoder's side.
 
         Raises:
             OptionError: options conflict, one has no effect, or a text cannot be parsed.
             ValueError: split_name is not a split.
         """
-        options = self._choose()._choose_documents()
+        check_pairs(self, pairs=pairs)
+        options = self
+        if pairs and self.max_tokens is not None:
+            options = replace(self, count=self.count or "max")
+        if pairs and self.buckets == "auto" and self.num_buckets is None:
+            options = replace(options, num_buckets=DEFAULT_NUM_PAIR_BUCKETS)
+        options = options._choose()._choose_documents()
         check_seed_has_effect(options)
         return options
 
@@ -188,3 +205,22 @@ class PackOptions:
             max_passes = spell_number(parse_max_passes(max_passes or "1"))
         split = None if splits is None else splits.spell()
         return replace(self, split=split, passes=passes, share=share, max_passes=max_passes)
+
+
+def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
+    """Return different bucket keys in ascending order.
+
+    Raises:
+        ValueError: they are neither lengths nor pairs of lengths.
+    """
+    pairs = [key if isinstance(key, tuple | list) else (key,) for key in keys]
+    sizes = {len(pair) for pair in pairs}
+    values = [value for pair in pairs for value in pair]
+    if sizes not in ({1}, {2}) or not all(
+        type(value) is int and 1 <= value <= MAX_COUNT for value in values
+    ):
+        raise ValueError(
+            f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+            "[(10, 15), (20, 25)]"
+        )
+    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))  # noqa: PLR2004

@@ -14,27 +14,30 @@ that no batch holds two visits of a sequence; 12 bytes per visit are kept, 20 wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from seqpack_cli.batching.array_batches import cut_array
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.bin_batches import fill_bins
+from seqpack_cli.batching.last_batches import finish_batches
 from seqpack_cli.batching.length_batches import cut_lengths
 from seqpack_cli.batching.length_counts import (
     LengthCounts,
     PartLengths,
     SourceCounts,
-    count_lengths,
+    count_source,
     iter_parts,
 )
 from seqpack_cli.batching.limits import Limits, choose_keys, make_limits
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
-from seqpack_cli.batching.row_ranges import PlannedRows, RowRange, join_rows
+from seqpack_cli.batching.rounds import plan_rounds
+from seqpack_cli.batching.row_ranges import PlannedRows, RowRange
 from seqpack_cli.batching.selection import Selection, select
-from seqpack_cli.batching.shuffle import BATCHES, round_seed, shuffled
+from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.batching.window_batches import cut_windows
 from seqpack_cli.ranges import to_offsets
 
@@ -47,11 +50,12 @@ class Plan:
 
     table: BatchTable
     order: Order
-    bucket_keys: list[int] | None  # in ascending order, including keys without batches
+    bucket_keys: list[Any] | None  # lengths, or pairs of them, in ascending order, including keys without batches
     num_dropped_sequences: dict[str, int]  # by reason
     num_dropped_tokens: dict[str, int]
     num_repeated_sequences: int  # visits beyond the first, dropped ones included
     num_repeated_tokens: int
+    decoder: Plan | None = None  # of pairs: the other side's table and counts
 
     @property
     def num_batches(self) -> int:
@@ -100,19 +104,33 @@ def plan_batches(
     keys = choose_keys(selection.kept, options)
     limits = make_limits(options, keys)
     order: Order
+
+    def finish(tables: list[BatchTable]) -> BatchTable:
+        if options.shares_rows:  # finished when they were filled
+            return BatchTable.join(tables)
+        return finish_batches(tables, limits, options, selection.count_last)
+
+    def cut_round(found: PartLengths, seeded: PackOptions) -> tuple[ArrayOrder, BatchTable]:
+        order, tables = _cut_lengths(found.lengths, selection.kept, seeded, limits)
+        return order, finish(tables)
+
     if len(rounds) > 1:
-        order, table = _plan_rounds(rounds, selection, options, limits)
+        order, table = plan_rounds(rounds, options, cut_round)
     else:
         order, tables = _cut(source, selection.kept, options, limits)
-        table = _finish_all(tables, limits, options, selection)
+        table = finish(tables)
     if options.last_batch == "drop":
         selection.count_dropped("last_batch", 0, 0)  # listed in the ledger even if it is 0
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     dropped = selection.num_dropped_sequences, selection.num_dropped_tokens
+    return Plan(table, order, keys, *dropped, *count_repeated(counts))
+
+
+def count_repeated(counts: SourceCounts) -> tuple[int, int]:
+    """Return the sequences and the tokens of visits beyond the first."""
     repeated = counts.repeated
-    num_repeated = (repeated.num_sequences, repeated.num_tokens) if repeated else (0, 0)
-    return Plan(table, order, keys, *dropped, *num_repeated)
+    return (repeated.num_sequences, repeated.num_tokens) if repeated else (0, 0)
 
 
 def count_rows(source: PartLengths, counts: SourceCounts, options: PackOptions) -> int:
@@ -133,27 +151,6 @@ def count_rows(source: PartLengths, counts: SourceCounts, options: PackOptions) 
         return kept.num_sequences + kept.num_tokens // options.max_tokens
     num_pieces = -(-kept.lengths // options.max_tokens)
     return int((num_pieces * kept.counts).sum())
-
-
-def count_source(source: PartLengths) -> LengthCounts:
-    """Count the lengths of a source, part by part."""
-    return count_lengths(lengths for _, lengths in iter_parts(source))
-
-
-def _plan_rounds(
-    rounds: Sequence[PartLengths], selection: Selection, options: PackOptions, limits: list[Limits]
-) -> tuple[ArrayOrder, BatchTable]:
-    """Plan each round by itself, shuffled differently, and put one after another."""
-    pieces, tables, num_rows = [], [], 0
-    for number, source in enumerate(rounds):
-        seeded = replace(options, seed=round_seed(options.seed, number))
-        order, cut = _cut_lengths(source.lengths, selection.kept, seeded, limits)
-        table = _finish_all(cut, limits, options, selection)
-        pieces.append(order.rows)
-        tables.append(replace(table, starts=table.starts + num_rows))
-        num_rows += len(order.rows.indices)
-        del order
-    return ArrayOrder(join_rows(pieces)), BatchTable.join(tables)
 
 
 def _cut(
@@ -194,36 +191,3 @@ def _cut_windows(
 
     table = cut_windows(iter_kept(), options.window, limits)
     return WindowOrder(to_offsets(num_kept), least, most, options.window), table
-
-
-def _finish_all(
-    tables: list[BatchTable], limits: list[Limits], options: PackOptions, selection: Selection
-) -> BatchTable:
-    """Join the batches of all buckets, padded and with their last batches finished."""
-    if options.shares_rows:  # finished when they were filled
-        return BatchTable.join(tables)
-    return BatchTable.join(
-        [
-            _finish(limit.pad(table), limit, options.last_batch, selection)
-            for table, limit in zip(tables, limits, strict=True)
-        ]
-    )
-
-
-def _finish(table: BatchTable, limits: Limits, last_batch: str, selection: Selection) -> BatchTable:
-    """Keep, drop or fill up the last batch of a bucket, which has its own row in the table."""
-    last = table.take(slice(-1, None))
-    if last_batch == "keep" or not len(last) or limits.is_full(last):
-        return table
-    before, num_rows = table.take(slice(0, -1)), int(last.num_rows[0])
-    if last_batch == "drop":
-        selection.count_dropped("last_batch", num_rows, int(last.num_tokens[0]))
-        return before
-    assert limits.batch_size is not None  # noqa: S101 - resolved
-    filled = replace(
-        last,
-        num_rows=np.array([limits.batch_size]),
-        num_filler_rows=np.array([limits.batch_size - num_rows]),
-        num_cells=last.widths * limits.batch_size,
-    )
-    return BatchTable.join([before, filled])

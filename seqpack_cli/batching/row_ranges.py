@@ -9,7 +9,7 @@ gets its own entries of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,6 +36,8 @@ class Rows(NamedTuple):
     piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
     row_indices: np.ndarray | None = None  # int32[N], as in ShardRows
     continues: np.ndarray | None = None  # uint8[N], as in ShardRows
+    decoder_indices: np.ndarray | None = None  # int64[N], of pairs
+    decoder_lengths: np.ndarray | None = None  # int32[N], of pairs
 
     def take(self, places: np.ndarray) -> Rows:
         """Return the rows at some places, in that order."""
@@ -164,16 +166,14 @@ class PlannedRows:
         num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
         if not np.array_equal(num_tokens, batches.num_tokens):
             raise LengthsChangedError
-        return ShardRows(
-            rows.indices,
-            rows.lengths,
-            offsets,
-            batches.num_cells,
-            batches.num_filler_rows,
-            rows.piece_starts,
-            rows.row_indices,
-            rows.continues,
-        )
+        sizes = offsets, batches.num_cells, batches.num_filler_rows
+        others = rows.piece_starts, rows.row_indices, rows.continues
+        found = ShardRows(rows.indices, rows.lengths, *sizes, *others)
+        if rows.decoder_indices is None or rows.decoder_lengths is None:
+            return found
+        sizes = offsets, batches.decoder_cells, batches.num_filler_rows
+        decoder = ShardRows(rows.decoder_indices, rows.decoder_lengths, *sizes)
+        return replace(found, decoder=decoder)
 
 
 def join_rows(pieces: list[Rows]) -> Rows:

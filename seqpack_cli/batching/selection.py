@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import (
     LengthCounts,
     PartLengths,
@@ -17,14 +18,30 @@ from seqpack_cli.batching.pack_options import PackOptions
 
 
 class OverlongError(ValueError):
-    """A sequence does not fit into a batch or row, and the options do not drop it."""
+    """A sequence does not fit into a batch or row, and the options do not drop it.
 
-    def __init__(self, index: int, length: int, option: str, limit: int) -> None:
+    Args:
+        index: of the sequence, in the decoder's store if it is of that side.
+        sides: the lengths of a pair whose sides do not fit together.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        length: int,
+        option: str,
+        limit: int,
+        *,
+        of_decoder: bool = False,
+        sides: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(f"sequence {index} has {length:,} tokens, {option} allows {limit:,}")
         self.index = index
         self.length = length
         self.option = option
         self.limit = limit
+        self.of_decoder = of_decoder
+        self.sides = sides
 
 
 class Selection:
@@ -52,6 +69,10 @@ class Selection:
         sequences, tokens = self.num_dropped_sequences, self.num_dropped_tokens
         sequences[reason] = sequences.get(reason, 0) + num_sequences
         tokens[reason] = tokens.get(reason, 0) + num_tokens
+
+    def count_last(self, batch: BatchTable) -> None:
+        """Add a last batch that is dropped, the only one of its table, to the ledger."""
+        self.count_dropped("last_batch", int(batch.num_rows[0]), int(batch.num_tokens[0]))
 
     def check_at_most(self, limit: int, option: str) -> None:
         """Raise OverlongError for the longest sequence, the first if several, above the limit."""

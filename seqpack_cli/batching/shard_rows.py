@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from seqpack_cli.batching.length_order import sort_within_batches
 
 # Bits that say whether a piece of a sequence goes on from the batch before, or into the next one.
 FROM_BEFORE = 1
@@ -24,3 +26,20 @@ class ShardRows:
     row_indices: np.ndarray | None = None  # int32[N], the shared row of the batch it lies in
     continues: np.ndarray | None = None  # uint8[N], FROM_BEFORE and INTO_NEXT
     next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
+    # Of pairs: the other side, and in the decoder's the row of the encoder's batch, int64[N].
+    decoder: ShardRows | None = None
+    encoder_rows: np.ndarray | None = None
+
+
+def sort_decoder(rows: ShardRows) -> ShardRows:
+    """Sort the decoder's rows of each batch, longest first, ties in the order of the encoder's.
+
+    Args:
+        rows: of the decoder, each in the row of its batch that the encoder's has.
+    """
+    order, lengths = np.arange(len(rows.lengths)), rows.lengths.copy()
+    sort_within_batches(order, lengths, rows.batch_offsets)
+    firsts = np.repeat(rows.batch_offsets[:-1], np.diff(rows.batch_offsets))
+    return replace(
+        rows, indices=rows.indices[order], lengths=lengths, encoder_rows=order - firsts
+    )

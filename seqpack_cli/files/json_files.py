@@ -28,6 +28,8 @@ KIND_NAMES: dict[Kind, str] = {
     list: "a list",
     dict: "an object",
     str | None: "a string or null",
+    dict | None: "an object or null",
+    list | None: "a list or null",
 }
 JSON_TYPES = {
     type(None): "null",

@@ -28,6 +28,7 @@ from seqpack_cli.files.url import Place
 MANIFEST_NAME = "manifest.json"
 PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
+SIDE = "side"  # field of a manifest of pairs as one side sees it: which side that is
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
 OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
@@ -166,11 +167,16 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
             f"{folder}: has no tokenizer, expected one to decode ids",
             hint="import the ids again with --tokenizer FILE instead of --vocab-size",
         )
-    path = folder / "tokenizer.json"
+    path = folder / tokenizer_name(manifest)
     tokenizer_json = at(path).read(max_bytes=MAX_TOKENIZER_BYTES)
     if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
         raise FolderError(f"{path}: blake3 differs from the manifest's")
     return tokenizer_json
+
+
+def tokenizer_name(manifest: dict[str, Any]) -> str:
+    """Return the name of the tokenizer's file in a folder: pairs have one for each side."""
+    return f"{manifest[SIDE]}.tokenizer.json" if SIDE in manifest else "tokenizer.json"
 
 
 def has_tokenizer(manifest: dict[str, Any]) -> bool:

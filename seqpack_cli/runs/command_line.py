@@ -18,7 +18,12 @@ OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 
 
 def spell_command(
-    name: str, inputs: Sequence[Place | str], output: Place, options: Any
+    name: str,
+    inputs: Sequence[Place | str],
+    output: Place,
+    options: Any,
+    *,
+    decoder: Sequence[Place] = (),
 ) -> str | None:
     """Return the command line of a run.
 
@@ -27,6 +32,7 @@ def spell_command(
 
     Args:
         options: a dataclass whose fields are the options of the command.
+        decoder: the stores of the other side of pairs.
 
     >>> from seqpack_cli import PackOptions
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
@@ -35,7 +41,8 @@ def spell_command(
     names = [shlex.quote(str(place)) for place in inputs]
     looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
     folder = "./-" if str(output) == "-" else shlex.quote(str(output))  # `-o -` means stdout
-    others = ["-o", folder, *map(shlex.quote, _spell_options(options))]
+    sides = [word for place in decoder for word in ("--decoder", shlex.quote(str(place)))]
+    others = [*sides, "-o", folder, *map(shlex.quote, _spell_options(options))]
     words = [*others, "--", *names] if looks_like_option else [*names, *others]
     line = " ".join(["seqpack", name, *words])
     return line if line == escape_controls(line) else None
@@ -57,4 +64,9 @@ def _spell_options(options: Any) -> Iterator[str]:
                 yield from (f"--{name}", item)
         else:
             yield f"--{name}"
-            yield ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+            items = value if isinstance(value, tuple | list) else [value]
+            yield ",".join(map(_spell_item, items))
+
+
+def _spell_item(item: Any) -> str:
+    return f"({','.join(map(str, item))})" if isinstance(item, tuple) else str(item)

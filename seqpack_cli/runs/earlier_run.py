@@ -28,7 +28,7 @@ REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
 REPLACED = "replaced"  # field of its plan: earlier splits that no longer exist
-COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
+COMMON_NAMES = r"(manifest|plan|run|(decoder\.)?tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",

@@ -120,9 +120,9 @@ class RunFolder:
             yield file
         self._files.append({"name": name, **file.describe()})
 
-    def write_tokenizer(self, tokenizer_json: bytes) -> None:
+    def write_tokenizer(self, tokenizer_json: bytes, name: str = "tokenizer.json") -> None:
         """Publish the tokenizer.json of a store or shard set."""
-        with self.publish("tokenizer.json") as file:
+        with self.publish(name) as file:
             file.write(tokenizer_json)
 
     def write_record(self, done: dict[str, Any], versions: dict[str, str]) -> None:

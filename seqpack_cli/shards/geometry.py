@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.files.manifest import SIDE
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Geometry:
     num_rows: int | None = None  # of a batch whose rows are shared and padded to row_length
     row_length: int = 0  # where num_rows is a number
     multiple: int = 1  # lengths of sequences that share a row are rounded up to it
+    is_decoder: bool = False  # the decoder's side of pairs, whose rows follow the encoder's
 
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
@@ -28,6 +30,7 @@ class Geometry:
             manifest["options"],
             pad_id=manifest["pad_id"],
             padding_side=manifest["padding_side"],
+            is_decoder=manifest.get(SIDE) == "decoder",
         )
 
     @classmethod
@@ -38,10 +41,12 @@ class Geometry:
         *,
         pad_id: int = 0,
         padding_side: str = "right",
+        is_decoder: bool = False,
     ) -> Geometry:
         """Return the geometry that the recorded options of `pack` give."""
         if not LAYOUTS[layout].shares_rows:
-            return cls(pad_id, padding_side, has_filler_rows=options["last_batch"] == "pad")
+            has_filler_rows = options["last_batch"] == "pad"
+            return cls(pad_id, padding_side, has_filler_rows, is_decoder=is_decoder)
         num_rows, row_length = options["batch_size"], options["max_tokens"]
         return cls(
             pad_id,

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Sequence
 
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.plan import Plan, plan_batches
+from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.selection import OverlongError
-from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
+from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error, pair_overlong_error
 from seqpack_cli.shards.recorded_options import find_geometry
-from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES, SelectedStore
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
+from seqpack_cli.shards.sides import DECODER, SIDES, name_tensors
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
 
-# What to type when everything was dropped for a reason.
-LOOSER_OPTIONS = {
-    "drop_shorter": "pass a smaller --drop-shorter",
-    "drop_longer": "pass a larger --drop-longer",
-    "where": "leave out a --where, or look at the values: seqpack inspect {store}",
-    NO_TARGET: "to pack sequences without a target too, pass --keep-without-target",
-    PASSES: "pass a larger number to --passes",
-    OTHER_SPLITS: "pass a larger share to --split",
-    "last_batch": "pass --last-batch keep",
-}
 BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 
@@ -55,67 +46,14 @@ def plan_store(
     """
     try:
         counts = found or source.count()
-        plan = plan_batches(source, options, counts, rounds=source.rounds)
+        plan = source.plan(options, counts)
     except OverlongError as error:
-        raise _refuse_overlong(source.store, options, error) from error
-    _check_batches(source.store, plan, options)
-    return plan
-
-
-def _refuse_overlong(store: AnyStore, options: PackOptions, error: OverlongError) -> OptionError:
-    origin = store.locate(error.index)
-    place = f"{origin.source}:{origin.record}"
-    if len(store.stores) > 1:
-        place = f"{origin.store}: {place}"
-    splitting = "--overflow split"
-    if not options.shares_rows:
-        splitting = f"tokenize --max-length {error.limit}"
-    cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
-    multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
-    needed = int(round_up(np.array(error.length), multiple))
-    return OptionError(
-        f"{store.shown_path}: sequence {error.index} ({place}) has "
-        f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
-        hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
-        f"or split them with {splitting}",
-    )
-
-
-def _check_batches(store: AnyStore, plan: Plan, options: PackOptions) -> None:
+        if len(source.sides) > 1:
+            raise pair_overlong_error(source.sides, options, error) from error
+        raise overlong_error(source.store, options, error) from error
     if plan.num_batches == 0:
-        dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
-        place, name = store.shown_path, options.split_name
-        if name is not None and len(dropped) > 1:
-            place = f"{place}: split {quote(name)}"
-            dropped.pop("other_splits", None)
-        reasons = [
-            f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()
-        ]
-        most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
-        raise DataError(
-            f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
-            hint=_advise_looser(most, options).format(store=shlex.quote(str(store.stores[0].path))),
-        )
-
-
-def _spell_reason(reason: str, options: PackOptions) -> str:
-    if reason == OTHER_SPLITS:
-        return "in other splits"
-    if reason == NO_TARGET:
-        return "without a target"
-    option = "share" if reason == PASSES and options.share is not None else reason
-    return f"by --{option.replace('_', '-')}"
-
-
-def _advise_looser(reason: str, options: PackOptions) -> str:
-    if reason == PASSES and options.share is not None:
-        return "pass a larger --max-passes"
-    if reason != "overflow":
-        return LOOSER_OPTIONS[reason]
-    keys = options.buckets if isinstance(options.buckets, tuple) else ()
-    if keys and (options.max_tokens is None or keys[-1] <= options.max_tokens):
-        return "add a larger bucket"
-    return "pass a larger --max-tokens"
+        raise no_batch_error(source.store, plan, options)
+    return plan
 
 
 def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
@@ -151,11 +89,18 @@ def describe_substitute_pad_id(store: AnyStore, options: PackOptions) -> str | N
     )
 
 
-def check_memory(table: BatchTable, entries: EntryBytes) -> None:
-    """Raise MachineError if a planned batch is larger than the memory of this machine."""
-    num_cells = table.num_cells.astype(float)  # floats do not wrap around
-    per_row = 2 * BYTES_PER_NUMBER + entries.per_row
-    largest = float((num_cells * entries.per_cell + table.num_rows * per_row).max())
+def check_memory(table: BatchTable, entries: Sequence[EntryBytes]) -> None:
+    """Raise MachineError if a planned batch is larger than the memory of this machine.
+
+    Args:
+        entries: of each side.
+    """
+    sizes = np.zeros(len(table))
+    for side, each in zip(table.sides, entries, strict=True):
+        num_cells = side.num_cells.astype(float)  # floats do not wrap around
+        per_row = 2 * BYTES_PER_NUMBER + each.per_row
+        sizes += num_cells * each.per_cell + table.num_rows * per_row
+    largest = float(sizes.max())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
         raise MachineError(
@@ -166,27 +111,37 @@ def check_memory(table: BatchTable, entries: EntryBytes) -> None:
         )
 
 
-def count_bytes(table: BatchTable, options: PackOptions, entries: EntryBytes) -> np.ndarray:
+def count_bytes(
+    table: BatchTable, options: PackOptions, entries: Sequence[EntryBytes]
+) -> np.ndarray:
     """Return the size in bytes of a batch in a shard, for each row of the table.
 
     Texts are counted with their mean.
+
+    Args:
+        entries: of each side.
     """
-    counts = {
-        "data_offsets": table.num_cells,
-        "sequence_offsets": table.num_rows,
-        "step_offsets": table.longest,
-    }
-    num_bytes = entries.per_row * table.num_rows
-    for name in tensor_names(options.layout, find_geometry(options)):
-        size = entries.per_cell if name == "data" else BYTES_PER_NUMBER
-        num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
+    num_bytes = np.zeros(len(table), np.int64)
+    for number, (side, each) in enumerate(zip(table.sides, entries, strict=True)):
+        counts = {
+            "data_offsets": side.num_cells,
+            "sequence_offsets": side.num_rows,
+            "step_offsets": side.longest,
+        }
+        num_bytes += each.per_row * side.num_rows
+        for name in tensor_names(options.layout, find_geometry(options, is_decoder=number > 0)):
+            size = each.per_cell if name == "data" else BYTES_PER_NUMBER
+            num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
 
 
-def cut_shards(table: BatchTable, options: PackOptions, entries: EntryBytes) -> list[int]:
+def cut_shards(table: BatchTable, options: PackOptions, entries: Sequence[EntryBytes]) -> list[int]:
     """Distribute batches over files of at most shard_bytes; a larger batch has its own file.
 
     With columns of text a file may be larger, where its texts are longer than the mean.
+
+    Args:
+        entries: of each side.
 
     Returns:
         The first batch of each file, and the number of all batches.
@@ -208,19 +163,28 @@ def cut_shards(table: BatchTable, options: PackOptions, entries: EntryBytes) -> 
     return cuts
 
 
-def count_room(options: PackOptions, entries: EntryBytes) -> int:
+def count_room(options: PackOptions, entries: Sequence[EntryBytes]) -> int:
     """Return how many of a file's shard_bytes are left for batches.
 
     The others are for the header, each of whose numbers may have as many digits as shard_bytes, and
     for the last entry of each array of offsets.
+
+    Args:
+        entries: of each side.
     """
-    columns = entries.columns.values()
-    dtypes = tensor_dtypes(options.layout, find_geometry(options), entries.dtype, columns=columns)
-    stores = [{"blake3": "0" * 64}] * entries.num_stores
-    metadata = describe_shard({"layout": options.layout, "stores": stores})
-    shortest, _ = make_header({name: Tensor(dtypes[name], 0) for name in dtypes}, metadata)
-    num_digits = NUMBERS_PER_ARRAY * len(dtypes) * (len(str(options.shard_bytes)) - 1)
-    num_ends = sum(column.is_text for column in columns)
-    num_ends += len(set(OFFSETS_OF.values()) & set(dtypes))
+    tensors: dict[str, Tensor] = {}
+    metadata: dict[str, str] = {}
+    num_ends = 0
+    for number, each in enumerate(entries):
+        columns, side = each.columns.values(), SIDES[number] if len(entries) > 1 else None
+        geometry = find_geometry(options, is_decoder=side == DECODER)
+        dtypes = tensor_dtypes(options.layout, geometry, each.dtype, columns=columns)
+        tensors |= name_tensors({name: Tensor(dtypes[name], 0) for name in dtypes}, side)
+        stores = [{"blake3": "0" * 64}] * each.num_stores
+        metadata |= describe_shard({"layout": options.layout, "stores": stores}, side)
+        num_ends += sum(column.is_text for column in columns)
+        num_ends += len(set(OFFSETS_OF.values()) & set(dtypes))
+    shortest, _ = make_header(tensors, metadata)
+    num_digits = NUMBERS_PER_ARRAY * len(tensors) * (len(str(options.shard_bytes)) - 1)
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
     return max(options.shard_bytes - header - BYTES_PER_NUMBER * num_ends, 0)

@@ -17,7 +17,8 @@ from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.sides import of_decoder, of_encoder
 from seqpack_cli.shards.split_run import pack_splits
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
@@ -36,6 +37,7 @@ def pack(
     output: AnyPath,
     options: PackOptions | None = None,
     *,
+    decoder: AnyPaths | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -45,6 +47,8 @@ def pack(
     Args:
         stores: the token store's folder, or those of several, which are packed as one.
         output: the shards' folder; an interrupted run there is continued.
+        decoder: the token store of the other side of pairs, or those of several, one for each of
+            stores; None packs single sequences.
         executor: where the work is done, and by how many workers; None is this machine, with one
             process per core.
         overwrite: replace earlier shards in the folder.
@@ -61,26 +65,40 @@ def pack(
     """
     options = options or PackOptions()
     places, output = parse_places(stores), parse_place(output)
-    command = spell_command("pack", places, output, options)
+    others = [] if decoder is None else parse_places(decoder)
+    command = spell_command("pack", places, output, options, decoder=others)
     if options.split_name is not None:
         command = None  # which only the library can select
-    options = options.resolve()
-    workers = find_workers(executor, progress, (*places, output))
+    options = options.resolve(pairs=decoder is not None)
+    workers = find_workers(executor, progress, (*places, *others, output))
     with workers.hold():
-        store, options = _open(places, output, options, workers)
+        select, options = _open(places, others, output, options, workers)
         out = RunOutput(output, overwrite, command)
         if options.split is not None and options.split_name is None:
-            return pack_splits(store, options, workers, out)
-        return pack_store(SelectedStore(store, options), workers, out)
+            return pack_splits(select, options, workers, out)
+        return pack_store(select(options), workers, out)
 
 
 def _open(
-    places: Sequence[Place], output: Place, options: PackOptions, workers: Workers
-) -> tuple[AnyStore, PackOptions]:
-    """Open the stores of a run; return the options with stores named by position."""
-    is_here = is_planned_here(options, workers)
-    store = open_stores(places, check_indices=is_here, without=options.drop_column)
-    for place in places:
+    places: Sequence[Place],
+    others: Sequence[Place],
+    output: Place,
+    options: PackOptions,
+    workers: Workers,
+) -> tuple[Selector, PackOptions]:
+    """Open the stores of a run; return the options with stores named by position.
+
+    Args:
+        others: of the decoder's side, if these are pairs.
+    """
+    is_here = is_planned_here(options, workers, pairs=bool(others))
+    without = of_encoder(options).drop_column if others else options.drop_column
+    store = open_stores(places, check_indices=is_here, without=without)
+    for place in (*places, *others):
         if at(output).find_real_name() == at(place).find_real_name():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    return store, name_by_position(options, name_stores(places), [each.name for each in places])
+    options = name_by_position(options, name_stores(places), [each.name for each in places])
+    if not others:
+        return Selector(store), options
+    decoder = open_stores(others, without=of_decoder(options).drop_column)
+    return Selector(store, decoder), options

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.row_ranges import PlannedRows
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.shard_rows import ShardRows, sort_decoder
 from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import advance
@@ -24,6 +27,7 @@ from seqpack_cli.shards.shard_manifest import (
     shard_name,
 )
 from seqpack_cli.shards.shard_tensors import make_tensors
+from seqpack_cli.shards.sides import DECODER, ENCODER, name_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
@@ -61,33 +65,83 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 
 def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest, source = setup.manifest, open_source(setup.opened)
-    store, rows = source.store, find_rows(task.rows, source)
-    layout = find_layout(manifest["layout"], Geometry.of_manifest(manifest))
-    tensors = make_tensors(layout, rows)
-    data = layout.iter_data(tensors, StoreRows(store, rows))
+    rows = find_rows(task.rows, source)
     counts = count_rows(task)
-    num_cells = int(tensors["data_offsets"][-1])
     path = setup.folder / shard_name(task.number)
-    pieces = _report_progress(data, counts["num_tokens"] / num_cells)
-    arrays = {name: Tensor.of(array) for name, array in tensors.items()}
-    targets = TargetCounter(store.columns, counts["num_tokens"])
-    values = ValueReader(store, tensors["original_indices"]) if store.columns else None
-    for column in store.columns.values():
-        if column.is_per_token:
-            cells = _lay_out_column(store, column, rows, tensors, layout)
-            pieces_of = targets.watch(column, cells)
-            arrays[column.tensor_name] = Tensor(column.dtype, num_cells, pieces_of)
-        elif values is not None:
-            found = column.make_arrays(values.read(column.name))
-            arrays |= {name: Tensor.of(array) for name, array in found.items()}
-    arrays["data"] = Tensor(store.dtype, num_cells, pieces)
-    written = write_tensor_file(path, arrays, describe_shard(manifest))
-    of_stores = count_of_stores([*map(len, store.stores)], tensors)
-    counts[NUM_TARGETS] = targets.num_targets
-    known = {"name": path.name, **written, **counts, "stores": of_stores}
+    if rows.decoder is None:
+        sides = [_Side(None, source.store, rows, manifest, counts[0])]
+    else:
+        decoder = {**manifest, **manifest["decoder"], SIDE: DECODER}
+        sides = [
+            _Side(ENCODER, source.sides[0], rows, manifest, counts[0]),
+            _Side(DECODER, source.sides[1], _order_rows(rows, manifest), decoder, counts[1]),
+        ]
+    arrays: dict[str, Tensor] = {}
+    metadata: dict[str, str] = {}
+    for side in sides:
+        arrays |= name_tensors(side.lay_out(), side.name)
+        metadata |= describe_shard(side.manifest, side.name)
+    written = write_tensor_file(path, arrays, metadata)
+    described = [side.describe() for side in sides]
+    others = described[1] if len(sides) > 1 else None
+    known = {"name": path.name, **written, **described[0], "decoder": others}
     receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, path.stem, receipt)
     return receipt
+
+
+def _order_rows(rows: ShardRows, manifest: dict[str, Any]) -> ShardRows:
+    """Return the decoder's rows in the order that its batches have."""
+    assert rows.decoder is not None  # noqa: S101 - asked for only then
+    return sort_decoder(rows.decoder) if LAYOUTS[manifest["layout"]].needs_sorted_rows else rows.decoder
+
+
+class _Side:
+    """The arrays of one side of a shard, or of its only one.
+
+    Args:
+        name: one of SIDES, None for the only one.
+        manifest: the fields known before the run, of this side.
+        counts: of this side, from the plan.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        store: AnyStore,
+        rows: ShardRows,
+        manifest: dict[str, Any],
+        counts: dict[str, int],
+    ) -> None:
+        self.name, self.manifest = name, manifest
+        self._store, self._rows, self._counts = store, rows, counts
+        self._layout = find_layout(manifest["layout"], Geometry.of_manifest(manifest))
+        self._tensors = make_tensors(self._layout, rows)
+        self._targets = TargetCounter(store.columns, counts["num_tokens"])
+
+    def lay_out(self) -> dict[str, Tensor]:
+        """Return the arrays by name; ids and columns are read while they are written."""
+        store, tensors = self._store, self._tensors
+        data = self._layout.iter_data(tensors, StoreRows(store, self._rows))
+        num_cells = int(tensors["data_offsets"][-1])
+        pieces = _report_progress(data, self._counts["num_tokens"] / num_cells)
+        arrays = {name: Tensor.of(array) for name, array in tensors.items()}
+        values = ValueReader(store, tensors["original_indices"]) if store.columns else None
+        for column in store.columns.values():
+            if column.is_per_token:
+                cells = _lay_out_column(store, column, self._rows, tensors, self._layout)
+                pieces_of = self._targets.watch(column, cells)
+                arrays[column.tensor_name] = Tensor(column.dtype, num_cells, pieces_of)
+            elif values is not None:
+                found = column.make_arrays(values.read(column.name))
+                arrays |= {name: Tensor.of(array) for name, array in found.items()}
+        arrays["data"] = Tensor(store.dtype, num_cells, pieces)
+        return arrays
+
+    def describe(self) -> dict[str, Any]:
+        """Return the counts of this side; its arrays have been written."""
+        of_stores = count_of_stores([*map(len, self._store.stores)], self._tensors)
+        return {**self._counts, NUM_TARGETS: self._targets.num_targets, "stores": of_stores}
 
 
 def _lay_out_column(
@@ -98,9 +152,12 @@ def _lay_out_column(
     return filled.iter_data(tensors, StoreRows(store, rows, column=column))
 
 
-def count_rows(task: ShardTask) -> dict[str, int]:
-    """Return the counts in a shard's entry of the manifest that follow from the plan."""
-    table = task.rows.table
+def count_rows(task: ShardTask) -> list[dict[str, int]]:
+    """Return the counts of each side of a shard that follow from the plan."""
+    return [_count_rows(table) for table in task.rows.table.sides]
+
+
+def _count_rows(table: BatchTable) -> dict[str, int]:
     num_tokens = table.add_up(table.num_tokens)
     return {
         "num_batches": table.num_batches,

@@ -24,6 +24,7 @@ from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.finished_manifest import describe_stores, make_manifest
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     choose_pad_id,
@@ -35,25 +36,26 @@ from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, mak
 from seqpack_cli.shards.recorded_options import record_options
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import (
+    DECODER_COUNTS,
     FORMAT,
     FORMAT_VERSION,
     SHARD_FIELDS,
-    describe_stores,
-    make_manifest,
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.store_counts import counts_add_up
 from seqpack_cli.tokens.open_store import AnyStore
 
+TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")
+
 
 def plan_selected(source: SelectedStore, workers: Workers) -> Plan:
     """Plan the batches of what is selected of an opened store; raise if they cannot be packed."""
     counts = None
-    if not is_planned_here(source.options, workers):
+    if not is_planned_here(source.options, workers, pairs=len(source.sides) > 1):
         counts = count_store(source, SourceSetup.of(source), workers)
     plan = plan_store(source, source.options, counts)
-    check_memory(plan.table, EntryBytes.of(source.store))
+    check_memory(plan.table, _count_entries(source))
     return plan
 
 
@@ -66,17 +68,18 @@ def pack_store(
         plan: from `plan_selected`, if it is known.
     """
     started, options = time.monotonic(), source.options
-    store, head = source.store, _make_head(source)
+    head = _make_head(source)
     plan = plan_selected(source, workers) if plan is None else plan
     with open_run(output, head) as run:
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
         if output.within is None:
-            note_substitute_pad_id(store, options, workers)
-        if has_tokenizer(store.manifest):
-            run.write_tokenizer(store.read_tokenizer_json())
-        cuts = cut_shards(plan.table, options, EntryBytes.of(store))
+            note_substitute_pad_ids(source, workers)
+        for side, name in zip(source.sides, TOKENIZERS, strict=False):
+            if has_tokenizer(side.manifest):
+                run.write_tokenizer(side.read_tokenizer_json(), name)
+        cuts = cut_shards(plan.table, options, _count_entries(source))
         tasks = [ShardTask(number, rows) for number, rows in enumerate(plan.cut(cuts))]
         setup = ShardSetup(run.path, SourceSetup.of(source), head)
         receipts = _make_shards(run, tasks, setup, workers)
@@ -98,33 +101,46 @@ def _note_unused_stores(source: SelectedStore, manifest: dict[str, Any], workers
             workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
 
 
-def is_planned_here(options: PackOptions, workers: Workers) -> bool:
+def is_planned_here(options: PackOptions, workers: Workers, *, pairs: bool) -> bool:
     """Return whether this process reads all lengths, not the workers."""
-    return workers.are_local or needs_array(options) or options.has_passes
+    return workers.are_local or pairs or needs_array(options) or options.has_passes
 
 
-def note_substitute_pad_id(store: AnyStore, options: PackOptions, workers: Workers) -> None:
+def note_substitute_pad_ids(source: SelectedStore, workers: Workers) -> None:
     """Tell the user if padding is filled with an ordinary token."""
-    note = describe_substitute_pad_id(store, options)
-    if note is not None:
-        workers.progress.on_notice(note)
+    for side in source.sides:
+        note = describe_substitute_pad_id(side, source.options)
+        if note is not None:
+            workers.progress.on_notice(note)
+
+
+def _count_entries(source: SelectedStore) -> list[EntryBytes]:
+    """Return the bytes of the ids and columns of each side."""
+    return [EntryBytes.of(side) for side in source.sides]
 
 
 def _make_head(source: SelectedStore) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
-    store, options = source.store, source.options
+    options, (store, *others) = source.options, source.sides
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "plan_version": PLAN_VERSION,
         "layout": options.layout,
-        "dtype": store.dtype,
-        "pad_id": choose_pad_id(store, options),
         "padding_side": options.padding_side,
-        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
-        "stores": describe_stores(source),
-        "columns": [column.describe() for column in store.columns.values()],
+        **_describe_side(store, source),
         "options": record_options(options),
+        "decoder": _describe_side(others[0], source) if others else None,
+    }
+
+
+def _describe_side(store: AnyStore, source: SelectedStore) -> dict[str, Any]:
+    return {
+        "dtype": store.dtype,
+        "pad_id": choose_pad_id(store, source.options),
+        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+        "stores": describe_stores(store, source.passes),
+        "columns": [column.describe() for column in store.columns.values()],
     }
 
 
@@ -151,11 +167,16 @@ def _make_shards(
 def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str, Any] | None:
     """Return the receipt of a finished shard; None if there is none that matches the plan."""
     receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
-    expected = {"name": str(task), **count_rows(task)}
-    if receipt is None or any(receipt[name] != value for name, value in expected.items()):
+    if receipt is None or receipt["name"] != str(task):
         return None
-    if not counts_add_up(receipt, num_stores, run.path):
+    sides = [receipt] if receipt["decoder"] is None else [receipt, receipt["decoder"]]
+    expected = count_rows(task)
+    if len(sides) != len(expected) or not set(sides[-1]).issuperset(DECODER_COUNTS):
         return None
+    for side, counts in zip(sides, expected, strict=True):
+        is_planned = all(side[name] == value for name, value in counts.items())
+        if not is_planned or not counts_add_up(side, num_stores, run.path):
+            return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 
 

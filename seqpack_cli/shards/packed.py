@@ -32,7 +32,8 @@ class PackedBatch:
     lengths: np.ndarray  # int64[B]
     original_indices: np.ndarray | None = None  # int64[B], of the token store
     columns: dict[str, Values] = field(default_factory=dict)
-    # of a decoder: the row of the encoder's batch that is the same pair, int64[B]
+    # int64[B], of the decoder's side of pairs: which row of the encoder's batch is of the same
+    # document.
     encoder_rows: np.ndarray | None = None
 
     __repr__ = describe_fields
@@ -135,6 +136,8 @@ class PackedBatch:
                 f"than {step}"
             )
         check_batch_sizes(found, num_ids=len(self.data))
+        if self.encoder_rows is not None:
+            check_encoder_rows(self.encoder_rows)
 
     def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
         """Return True: there is no padding."""
@@ -143,3 +146,13 @@ class PackedBatch:
     def count_padding(self) -> int:
         """Return 0: there is no padding."""
         return 0
+
+
+def check_encoder_rows(rows: np.ndarray) -> None:
+    """Raise ValueError unless the rows of the encoder's batch are named once each."""
+    wrong = np.sort(rows) != np.arange(len(rows))
+    if wrong.any():
+        raise ValueError(
+            f"encoder_rows does not name row {int(wrong.argmax())} once, expected each of "
+            f"{len(rows)} rows once"
+        )

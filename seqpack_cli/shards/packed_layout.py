@@ -26,18 +26,30 @@ class PackedLayout:
 
     geometry: Geometry
     has_padding: ClassVar[bool] = False
-    arrays: ClassVar[tuple[str, ...]] = ("lengths", "original_indices", "batch_sizes", "data")
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order."""
+        of_decoder = ("encoder_rows",) if self.geometry.is_decoder else ()
+        return ("lengths", "original_indices", *of_decoder, "batch_sizes", "data")
 
     def make_batch(self, arrays: dict[str, np.ndarray]) -> PackedBatch:
         """Make a batch from its flat arrays, unchecked."""
         return PackedBatch(
-            arrays["data"], arrays["batch_sizes"], arrays["lengths"], arrays["original_indices"]
+            arrays["data"],
+            arrays["batch_sizes"],
+            arrays["lengths"],
+            arrays["original_indices"],
+            encoder_rows=arrays.get("encoder_rows"),
         )
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `batch_sizes`, and the offsets where those of each batch begin."""
         batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
-        return {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
+        found = {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
+        if rows.encoder_rows is not None:
+            found["encoder_rows"] = rows.encoder_rows
+        return found
 
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""

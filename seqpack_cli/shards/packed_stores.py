@@ -40,7 +40,7 @@ def open_packed_stores(
         if number not in found:
             found[number] = _check_found(shards, number, recorded)
     in_order = [found[number] for number in range(len(entries))]
-    return open_stores(in_order, check_indices=check_indices, without=shards.options.drop_column)
+    return open_stores(in_order, check_indices=check_indices, without=shards.own_options.drop_column)
 
 
 def are_stores_there(shards: ShardSet) -> bool:
@@ -57,7 +57,7 @@ def are_stores_there(shards: ShardSet) -> bool:
 
 def show_packed_columns(store: AnyStore, shards: ShardSet) -> AnyStore:
     """Return the stores of shards with the columns that the shards have."""
-    options = shards.options
+    options = shards.own_options
     return choose_columns(
         store,
         without=options.drop_column,

@@ -140,7 +140,7 @@ class PaddedBatch:
         """Raise ValueError if a row does not fit the width, or padding is not pad_id."""
         self._check_filler()
         check_lengths(self.lengths[: len(self.lengths) - self.num_filler_rows])
-        longest = int(self.lengths[0])
+        longest = int(self.lengths.max())  # the decoder's side of pairs is not sorted
         if longest > self.ids.shape[1]:
             raise ValueError(f"the longest row has {longest} ids, width is {self.ids.shape[1]}")
         wrong = self.find_wrong_padding(pad_id)

@@ -15,6 +15,8 @@ from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.pair_reasons import OF_SINGLES, list_pair_reasons
+from seqpack_cli.shards.sides import hold_pairs
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
@@ -27,6 +29,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "pad_to_multiple": (int,),
     "align_sequences": (int,),
     "order": (str,),
+    "count": (str, type(None)),
     "shuffle": (bool,),
     "seed": (int,),
     "buckets": (str, list, type(None)),
@@ -43,15 +46,15 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def record_options(options: PackOptions) -> dict[str, Any]:
     """Return resolved options in the form of the manifest."""
-    values = ((name, getattr(options, name)) for name in NAMES)
-    # JSON has no tuples
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    return {name: _to_lists(getattr(options, name)) for name in NAMES}
 
 
-def find_geometry(options: PackOptions, *, pad_id: int = 0) -> Geometry:
+def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
     """Return what the layout of batches with these resolved options needs to know."""
     values, side = record_options(options), options.padding_side
-    return Geometry.of_options(options.layout, values, pad_id=pad_id, padding_side=side)
+    return Geometry.of_options(
+        options.layout, values, pad_id=pad_id, padding_side=side, is_decoder=is_decoder
+    )
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
@@ -61,18 +64,21 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
         FolderError: `pack` cannot have recorded them.
     """
     apart = {name: manifest[name] for name in APART}
-    options = parse_options(manifest["options"], apart, source)
+    options = parse_options(manifest["options"], apart, source, pairs=hold_pairs(manifest))
     if options.split is not None and options.split_name is None:
         raise FolderError(f"{source}: option split_name is None, expected the name of a split")
     return options
 
 
-def parse_options(values: dict[str, Any], apart: dict[str, Any], source: Place) -> PackOptions:
+def parse_options(
+    values: dict[str, Any], apart: dict[str, Any], source: Place, *, pairs: bool
+) -> PackOptions:
     """Return recorded options, resolved.
 
     Args:
         values: the options.
         apart: those of APART, of which a manifest may have its own fields.
+        pairs: whether there is a decoder's side.
 
     Raises:
         FolderError: `pack` cannot have recorded them.
@@ -90,7 +96,7 @@ def parse_options(values: dict[str, Any], apart: dict[str, Any], source: Place) 
                 f"{source}: option {name} is {quote(values[name])}, expected {expected}"
             )
     try:
-        options = PackOptions(**apart, **values).resolve()
+        options = PackOptions(**apart, **values).resolve(pairs=pairs)
     except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
@@ -111,10 +117,10 @@ def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Pl
         options: the options recorded in the manifest.
     """
     keys = manifest["bucket_keys"]
-    if not _are_keys(keys, options):
+    if not _are_keys(keys, options, pairs=hold_pairs(manifest)):
         expected = _describe_keys(options)
         raise FolderError(f"{source}: bucket_keys {quote(keys)}, expected {expected}")
-    possible = _list_reasons(options, manifest["columns"])
+    possible = _list_reasons(options, manifest)
     for reason, count in manifest["ledger"]["num_dropped_sequences"].items():
         if reason not in possible:
             raise FolderError(
@@ -123,18 +129,33 @@ def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Pl
             )
 
 
-def _are_keys(keys: object, options: PackOptions) -> bool:
+def _to_lists(value: Any) -> Any:
+    """Return a value in the form of JSON, which has no tuples."""
+    return [_to_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
     if options.buckets is None:
         return keys is None
-    if not (isinstance(keys, list) and keys and all(type(key) is int for key in keys)):
+    widths = _list_widths(keys, num_sides=2 if pairs else 1)
+    if not widths:
         return False
     if options.buckets != "auto":
-        return tuple(keys) == options.buckets
+        return bool(keys == _to_lists(options.buckets))
     assert options.num_buckets is not None  # noqa: S101 - resolved
-    is_rising = keys[0] >= 1 and all(low < high for low, high in pairwise(keys))
+    is_rising = all(low < high for low, high in pairwise(widths))
     multiple = options.pad_to_multiple
-    fits = keys[-1] < MAX_KEY and all(key % multiple == 0 for key in keys)
-    return is_rising and fits and len(keys) <= options.num_buckets
+    fits = all(1 <= width < MAX_KEY and width % multiple == 0 for key in widths for width in key)
+    return is_rising and fits and len(widths) <= options.num_buckets
+
+
+def _list_widths(keys: object, *, num_sides: int) -> list[list[int]]:
+    """Return the widths of each bucket on every side, [] if these are no keys."""
+    found = [key if isinstance(key, list) else [key] for key in keys] if isinstance(keys, list) else []
+    is_good = all(
+        len(key) == num_sides and all(type(width) is int for width in key) for key in found
+    )
+    return found if is_good else []
 
 
 def _describe_keys(options: PackOptions) -> str:
@@ -145,12 +166,9 @@ def _describe_keys(options: PackOptions) -> str:
     return f"1 to {options.num_buckets} rising multiples of {options.pad_to_multiple}"
 
 
-def _list_reasons(options: PackOptions, columns: list[dict[str, Any]]) -> set[str]:
-    """Return the reasons for which sequences may be dropped.
-
-    Args:
-        columns: those of the shards.
-    """
+def _list_reasons(options: PackOptions, manifest: dict[str, Any]) -> set[str]:
+    """Return the reasons for which sequences may be dropped."""
+    columns = (manifest["decoder"] or manifest)["columns"]
     has_targets = any(column["name"] == TARGETS for column in columns)
     has_keys = isinstance(options.buckets, tuple)
     by_default = has_keys and options.overflow is None
@@ -164,4 +182,7 @@ def _list_reasons(options: PackOptions, columns: list[dict[str, Any]]) -> set[st
         "overflow": options.overflow == "drop" or by_default,
         "last_batch": options.last_batch == "drop",
     }
-    return {reason for reason, is_possible in reasons.items() if is_possible}
+    found = {reason for reason, is_possible in reasons.items() if is_possible}
+    if hold_pairs(manifest):
+        found = found.difference(OF_SINGLES).union(list_pair_reasons(options))
+    return found

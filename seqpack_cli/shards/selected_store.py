@@ -9,7 +9,7 @@ and columns as they lie in the files; each sequence then takes 1 bit.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,7 +25,9 @@ from seqpack_cli.batching.length_counts import (
 )
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds, is_in_round
+from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.shards.round import Round, join_parts
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
@@ -61,12 +63,27 @@ class SelectedStore:
         without = options.drop_column
         self.store = choose_columns(store, without=without, store_column=options.store_column)
         self.options, self.part_offsets = options, store.part_offsets
-        self._tests = list(_make_tests(store, options, find_split))
-        self._bits: dict[tuple[str, int], np.ndarray] = {}  # by reason and part, once evaluated
+        self._all = store
+        self._tests = list(self._make_tests(find_split))
+        self._bits: dict[tuple[PartTest, int], np.ndarray] = {}  # by part, once evaluated
         self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
         self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
         names = [each.shown_path for each in store.stores]
         self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
+
+    @property
+    def sides(self) -> list[AnyStore]:
+        """Return the stores of each side: the only one."""
+        return [self.store]
+
+    def plan(self, options: PackOptions, counts: SourceCounts) -> Plan:
+        """Plan the batches of the sequences.
+
+        Args:
+            options: resolved; those of this selection, with others for batches.
+            counts: of the lengths.
+        """
+        return plan_batches(self, options, counts, rounds=self.rounds)
 
     def with_seed(self, seed: int) -> SelectedStore:
         """Return the same selection with the fractions of passes and the rounds of another seed.
@@ -89,12 +106,12 @@ class SelectedStore:
         num_rounds = count_rounds(self.passes)
         if num_rounds == 1:
             return (self,)
-        return [_Round(self, number, num_rounds) for number in range(num_rounds)]
+        return [Round(self, number, num_rounds) for number in range(num_rounds)]
 
     @property
     def lengths(self) -> np.ndarray:
         """Return the lengths of all sequences, int32[N]."""
-        return self.store.lengths if self.is_whole else _join_parts(self)
+        return self.store.lengths if self.is_whole else join_parts(self)
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Return the lengths of one part, int32."""
@@ -133,18 +150,25 @@ class SelectedStore:
 
     def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
         """Count the lengths of a range of parts; of all by default."""
+        return self._count(self.store.part_lengths, first, last)
+
+    def _count(
+        self, part_lengths: Callable[[int], np.ndarray], first: int = 0, last: int | None = None
+    ) -> SourceCounts:
+        """Count lengths, of which a part has one for each sequence."""
         numbers = range(self.store.num_parts)[first:last]
         if self.is_whole:
-            return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
+            return SourceCounts(count_lengths(map(part_lengths, numbers)))
         kept, repeated = list[LengthCounts](), list[LengthCounts]()
         left_out: dict[str, list[LengthCounts]] = {reason: [] for reason in self._list_reasons()}
         for number in numbers:
-            lengths = self.store.part_lengths(number)
+            lengths = part_lengths(number)
             is_left = np.ones(len(lengths), bool)
             for reason, test in self._tests:
-                is_taken = self._evaluate(reason, test, number)
+                is_taken = self._evaluate(test, number)
                 left_out[reason].append(count_lengths([lengths * (is_left & ~is_taken)]))
                 is_left &= is_taken
+            self._check_fits(number, is_left)
             if self._find_passes(number) == 1:
                 kept.append(count_lengths([lengths * is_left]))
                 continue
@@ -162,6 +186,39 @@ class SelectedStore:
             join_counts(repeated),
         )
 
+    def _make_tests(self, find_split: PartSplits | None) -> Iterator[tuple[str, PartTest]]:
+        """Yield why sequences are left out, and the test of those that are not."""
+        store, options = self._all, self.options
+        splits = parse_splits(options)
+        if splits is not None and options.split_name is not None:
+            find = find_split or make_splitter(store, splits)
+            wanted = splits.names.index(options.split_name)
+            yield OTHER_SPLITS, lambda number: find(number) == wanted
+        yield from self._make_side_tests()
+        if options.where:
+            yield WHERE, _join_tests([self._make_condition(text) for text in options.where])
+        has_target = self._make_targets_test()
+        if has_target is not None:
+            yield NO_TARGET, has_target
+        yield from self._make_fits()
+
+    def _make_side_tests(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield no test: single sequences are dropped by their length when they are planned."""
+        yield from ()
+
+    def _make_condition(self, text: str) -> PartTest:
+        return make_test(self._all, text)
+
+    def _make_targets_test(self) -> PartTest | None:
+        return make_targets_test(self._all, self.options)
+
+    def _make_fits(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield no test: see `_make_side_tests`."""
+        yield from ()
+
+    def _check_fits(self, number: int, is_left: np.ndarray) -> None:
+        """Accept the sequences of a part that are left: see `_make_side_tests`."""
+
     def _list_reasons(self) -> Iterator[str]:
         yield from (reason for reason, _ in self._tests)
         if self.options.has_passes:
@@ -174,13 +231,13 @@ class SelectedStore:
     def _find_taken(self, number: int) -> np.ndarray:
         """Return which sequences of a part the split and the conditions take, bool."""
         is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
-        for reason, test in self._tests:
-            is_taken &= self._evaluate(reason, test, number)
+        for _, test in self._tests:
+            is_taken &= self._evaluate(test, number)
         return is_taken
 
-    def _evaluate(self, reason: str, test: PartTest, number: int) -> np.ndarray:
+    def _evaluate(self, test: PartTest, number: int) -> np.ndarray:
         num_sequences = int(self.part_offsets[number + 1] - self.part_offsets[number])
-        key = reason, number
+        key = test, number
         if key not in self._bits:
             self._bits[key] = np.packbits(test(number))
         return np.unpackbits(self._bits[key], count=num_sequences).view(bool)
@@ -195,50 +252,6 @@ class SelectedStore:
             store, _ = self.store.find_part(number)
             num_tokens[self._number_of[store.digest]] += int(lengths.sum(dtype=np.int64))
         return num_tokens
-
-
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """The sequences that are visited in one round."""
-
-    source: SelectedStore
-    number: int
-    num_rounds: int
-
-    @property
-    def part_offsets(self) -> np.ndarray:
-        return self.source.part_offsets
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return _join_parts(self)
-
-    def part_lengths(self, number: int) -> np.ndarray:
-        turns = self.source.find_turns(number, self.num_rounds)
-        visited = is_in_round(*turns, self.number, self.num_rounds)
-        taken: np.ndarray = self.source.store.part_lengths(number) * visited
-        return taken
-
-
-def _join_parts(source: SelectedStore | _Round) -> np.ndarray:
-    parts = map(source.part_lengths, range(len(source.part_offsets) - 1))
-    return np.concatenate([np.empty(0, np.int32), *parts])
-
-
-def _make_tests(
-    store: AnyStore, options: PackOptions, find_split: PartSplits | None
-) -> Iterator[tuple[str, PartTest]]:
-    """Yield why sequences are left out, and the test of those that are not."""
-    splits = parse_splits(options)
-    if splits is not None and options.split_name is not None:
-        find = find_split or make_splitter(store, splits)
-        wanted = splits.names.index(options.split_name)
-        yield OTHER_SPLITS, lambda number: find(number) == wanted
-    if options.where:
-        yield WHERE, _join_tests([make_test(store, text) for text in options.where])
-    has_target = make_targets_test(store, options)
-    if has_target is not None:
-        yield NO_TARGET, has_target
 
 
 def _join_tests(tests: Sequence[PartTest]) -> PartTest:

@@ -1,28 +1,23 @@
-"""Make the manifest of shards from their receipts, and check it when it is read."""
+"""The manifest of shards: its fields, which are checked when it is read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
-from seqpack_cli.files.url import Place, spell_place
+from seqpack_cli.files.url import Place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
-from seqpack_cli.shards.store_counts import add_up_stores, check_counts
+from seqpack_cli.shards.sides import name_tensors, own_options, view_decoder
+from seqpack_cli.shards.store_counts import check_counts
 from seqpack_cli.shards.targets import NUM_TARGETS
 from seqpack_cli.tokens.indexed_dataset import check_id_range
-from seqpack_cli.tokens.open_store import AnyStore
-
-if TYPE_CHECKING:
-    from seqpack_cli.batching.plan import Plan
-    from seqpack_cli.shards.selected_store import SelectedStore
 
 FORMAT = "seqpack.shards"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
@@ -53,6 +48,11 @@ MANIFEST_FIELDS: dict[str, Kind] = {
     "options": dict,
     "ledger": dict,
     "shards": list,
+    "decoder": dict | None,  # of pairs: the fields of that side
+}
+OF_SIDE = ("dtype", "pad_id", "vocab_size", "max_id", *ROLES)
+DECODER_FIELDS = {
+    name: MANIFEST_FIELDS[name] for name in (*OF_SIDE, "tokenizer_blake3", "stores", "columns", "ledger")
 }
 LEDGER_FIELDS: dict[str, type] = {
     **dict.fromkeys(COUNTS, int),
@@ -69,63 +69,16 @@ STORE_FIELDS: dict[str, type] = {
     "num_sequences": int,  # of the whole store
     "num_tokens": int,
 }
-SHARD_FIELDS: dict[str, type] = {
+SHARD_FIELDS: dict[str, Kind] = {
     "name": str,
     "bytes": int,
     "blake3": str,
     **dict.fromkeys(COUNTS, int),
     "longest": int,
     "stores": list,
+    "decoder": dict | None,  # of pairs: the counts of that side
 }
-
-
-def make_manifest(
-    source: SelectedStore,
-    output: Place,
-    head: dict[str, Any],
-    plan: Plan,
-    receipts: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """Add up the shards' receipts into the manifest."""
-    ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    ledger["num_dropped_sequences"] = plan.num_dropped_sequences
-    ledger["num_dropped_tokens"] = plan.num_dropped_tokens
-    ledger["num_repeated_sequences"] = plan.num_repeated_sequences
-    ledger["num_repeated_tokens"] = plan.num_repeated_tokens
-    stores = source.store.stores
-    ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
-    check_ledger(ledger, source.store)
-    paths = [{"path": spell_place(store.path, output)} for store in stores]
-    return {
-        **head,
-        **{name: source.store.manifest[name] for name in OF_STORES},
-        "bucket_keys": plan.bucket_keys,
-        "stores": [{**path, **entry} for path, entry in zip(paths, head["stores"], strict=True)],
-        "ledger": ledger,
-        "shards": receipts,
-    }
-
-
-def describe_stores(source: SelectedStore) -> list[dict[str, Any]]:
-    """Return the entries of the stores, without their paths."""
-    return [
-        {
-            "blake3": store.digest,
-            "passes": spell_number(passes),
-            "num_sequences": len(store),
-            "num_tokens": store.num_tokens,
-        }
-        for store, passes in zip(source.store.stores, source.passes, strict=True)
-    ]
-
-
-def check_ledger(ledger: dict[str, Any], store: AnyStore) -> None:
-    """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
-    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
-        found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
-        expected = in_store + ledger[f"num_repeated_{name}"]
-        if found != expected:
-            raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
+DECODER_COUNTS = {name: SHARD_FIELDS[name] for name in (*COUNTS, "longest", "stores")}
 
 
 def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str, Any], str]:
@@ -143,7 +96,6 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     source = path / MANIFEST_NAME
     if manifest["plan_version"] < 1:
         raise FolderError(f"{source}: plan_version 0, expected at least 1")
-    _check_ledger(manifest["ledger"], source)
     if manifest["layout"] not in LAYOUTS:
         raise FolderError(
             f"{source}: layout {quote(manifest['layout'])}, expected {' or '.join(LAYOUTS)}"
@@ -151,26 +103,56 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     if manifest["padding_side"] not in ("right", "left"):
         found = quote(manifest["padding_side"])
         raise FolderError(f"{source}: padding_side {found}, expected right or left")
-    check_id_range(manifest, source)
-    options = read_options(manifest, source)
-    check_columns(manifest, options, source)
-    check_plan_fields(manifest, options, source)
-    check_stores(manifest["stores"], STORE_FIELDS, source)
-    check_passes(manifest["stores"], options, source)
-    num_stores = len(manifest["stores"])
-    check_counts(manifest["ledger"]["stores"], num_stores, source)
     if not manifest["shards"]:
         raise FolderError(f"{source}: no shards")
-    for number, entry in enumerate(manifest["shards"]):
-        _check_shard(number, entry, num_stores, source)
+    for entry in manifest["shards"]:
+        check_fields(entry, SHARD_FIELDS, source=source)
+    _check_side(manifest, source)
+    if manifest["decoder"] is not None:
+        _check_decoder(manifest, source)
+        _check_side(view_decoder(manifest), source)
+    for entry in manifest["shards"]:
         if check_present:
             check_files(path, [entry], find_size)
     return manifest, digest
 
 
+def _check_decoder(manifest: dict[str, Any], source: Place) -> None:
+    """Raise FolderError unless the decoder's side of pairs has all fields and the same batches."""
+    if not LAYOUTS[manifest["layout"]].holds_pairs:
+        raise FolderError(f"{source}: layout {quote(manifest['layout'])} has a decoder's side")
+    check_fields(manifest["decoder"], DECODER_FIELDS, source=source)
+    for entry in manifest["shards"]:
+        counts = entry["decoder"] or {}
+        check_fields(counts, DECODER_COUNTS, source=source)
+        for name in ("num_batches", "num_rows", "num_filler_rows", "num_sequences"):
+            if counts[name] != entry[name]:
+                raise FolderError(
+                    f"{source}: {quote(entry['name'])} has {counts[name]:,} {name} on the decoder's "
+                    f"side, {entry[name]:,} on the encoder's"
+                )
+    num_stores, expected = len(manifest["decoder"]["stores"]), len(manifest["stores"])
+    if num_stores != expected:
+        raise FolderError(f"{source}: {num_stores:,} stores of the decoder, {expected:,} of the encoder")
+
+
+def _check_side(manifest: dict[str, Any], source: Place) -> None:
+    """Check the fields of a manifest that each side of pairs has."""
+    _check_ledger(manifest["ledger"], source)
+    check_id_range(manifest, source)
+    options = read_options(manifest, source)
+    check_columns(manifest, own_options(manifest, options), source)
+    check_plan_fields(manifest, options, source)
+    check_stores(manifest["stores"], STORE_FIELDS, source)
+    check_passes(manifest["stores"], options, source)
+    num_stores = len(manifest["stores"])
+    check_counts(manifest["ledger"]["stores"], num_stores, source)
+    for number, entry in enumerate(manifest["shards"]):
+        _check_shard(number, entry, num_stores, source)
+
+
 def _check_shard(number: int, entry: dict[str, Any], num_stores: int, source: Place) -> None:
     """Check the entry of a shard; its file is checked when it is opened."""
-    check_fields(entry, SHARD_FIELDS, source=source)
     check_counts(entry["stores"], num_stores, source)
     if entry["name"] != shard_name(number):
         raise FolderError(
@@ -200,11 +182,17 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.safetensors"
 
 
-def describe_shard(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the metadata of every shard file."""
+def describe_shard(manifest: dict[str, Any], side: str | None = None) -> dict[str, str]:
+    """Return the metadata of every shard file, as far as it is of one side.
+
+    Args:
+        manifest: of that side.
+        side: one of SIDES; None where there is only one.
+    """
+    digests = ",".join(entry["blake3"] for entry in manifest["stores"])
     return {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "layout": manifest["layout"],
-        "stores_blake3": ",".join(entry["blake3"] for entry in manifest["stores"]),
+        **name_tensors({"stores_blake3": digests}, side),
     }

@@ -22,6 +22,7 @@ OFFSETS_OF = {
     "original_indices": "sequence_offsets",
     "piece_starts": "sequence_offsets",
     "row_indices": "sequence_offsets",
+    "encoder_rows": "sequence_offsets",
     "resets": "sequence_offsets",
     "next_ids": "sequence_offsets",
     "batch_sizes": "step_offsets",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.files.copy_marks import find_began
 from seqpack_cli.files.url import Place
 from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.sides import of_decoder, of_encoder
 from seqpack_cli.shards.store_rows import changed_error
-from seqpack_cli.tokens.open_store import open_stores
+from seqpack_cli.tokens.open_store import AnyStore, open_stores
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,19 @@ class SourceSetup:
     options: PackOptions
     passes: tuple[Fraction, ...]
     began: int | None = None
+    decoder_places: tuple[Place, ...] = ()  # of pairs
+    decoder_digest: str | None = None
 
     @classmethod
     def of(cls, source: SelectedStore) -> SourceSetup:
         """Return that of an opened source."""
-        places = tuple(store.path.resolve() for store in source.store.stores)
-        passes, began = source.passes, find_began()
-        return cls(places, source.store.digest, source.options, passes, began)
+        places, *others = (
+            tuple(store.path.resolve() for store in side.stores) for side in source.sides
+        )
+        found = cls(places, source.store.digest, source.options, source.passes, find_began())
+        if not others:
+            return found
+        return replace(found, decoder_places=others[0], decoder_digest=source.sides[1].digest)
 
 
 @functools.lru_cache(maxsize=1)
@@ -46,9 +55,18 @@ def open_source(setup: SourceSetup) -> SelectedStore:
     Raises:
         FolderError: a store was replaced.
     """
-    options = setup.options
-    # the run has checked the indices
-    store = open_stores(setup.places, check_indices=False, without=options.drop_column)
-    if store.digest != setup.digest:
+    options, passes = setup.options, setup.passes
+    if setup.decoder_digest is None:
+        store = _open(setup.places, setup.digest, options)
+        return Selector(store)(options, passes)
+    store = _open(setup.places, setup.digest, of_encoder(options))
+    decoder = _open(setup.decoder_places, setup.decoder_digest, of_decoder(options))
+    return Selector(store, decoder)(options, passes)
+
+
+def _open(places: Sequence[Place], digest: str, options: PackOptions) -> AnyStore:
+    """Open the stores of one side, whose indices the run has checked."""
+    store = open_stores(places, check_indices=False, without=options.drop_column)
+    if store.digest != digest:
         raise changed_error(store.shown_path)
-    return SelectedStore(store, options, setup.passes)
+    return store

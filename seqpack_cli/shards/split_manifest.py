@@ -8,7 +8,7 @@ from typing import Any
 from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.json_files import check_fields
+from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
@@ -19,12 +19,14 @@ from seqpack_cli.shards.recorded_stores import check_stores
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
 FORMAT = FORMAT_OF_SPLITS
-FORMAT_VERSION = 1
-MANIFEST_FIELDS: dict[str, type] = {
+FORMAT_VERSION = 2
+FIELDS_OF_SIDES = ("stores", "decoder_stores")  # the second is null without pairs
+MANIFEST_FIELDS: dict[str, Kind] = {
     "split_seed": object,  # up to 2^64 - 1, so it is not a count
     "split_by": object,
     "splits": list,
     "stores": list,
+    "decoder_stores": list | None,
     "options": dict,
 }
 STORE_FIELDS: dict[str, type] = {
@@ -78,7 +80,9 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
-    check_stores(manifest["stores"], STORE_FIELDS, source)
+    for field in FIELDS_OF_SIDES:
+        if manifest[field] is not None:
+            check_stores(manifest[field], STORE_FIELDS, source)
     _check_splits(manifest, source)
     return SplitSet(path, manifest, digest, check_present=check_present)
 
@@ -89,8 +93,8 @@ def _check_splits(manifest: dict[str, Any], source: Place) -> None:
     missing = [name for name in APART if name not in values]
     if missing:
         raise FolderError(f"{source}: no option {quote(missing[0])}")
-    apart = {name: values.pop(name) for name in APART}
-    splits = parse_splits(parse_options(values, apart, source))
+    apart, pairs = {name: values.pop(name) for name in APART}, manifest["decoder_stores"] is not None
+    splits = parse_splits(parse_options(values, apart, source, pairs=pairs))
     if splits is None or values["split_name"] is not None:
         raise FolderError(f"{source}: its options are not those of pack --split")
     for entry in manifest["splits"]:
@@ -132,7 +136,9 @@ def _open_split(
     shards = open_shards(folder, check_present=check_present)
     expected = {name: value for name, value in manifest["options"].items() if name not in APART}
     is_of_run = shards.manifest["options"] == {**expected, "split_name": entry["name"]}
-    digests = [[it["blake3"] for it in each["stores"]] for each in (shards.manifest, manifest)]
+    of_sides = [side.manifest["stores"] for side in shards.sides]
+    named = [manifest[field] for field in FIELDS_OF_SIDES if manifest[field] is not None]
+    digests = [[[it["blake3"] for it in side] for side in sides] for sides in (of_sides, named)]
     if shards.folder.digest != entry["blake3"] or not is_of_run or digests[0] != digests[1]:
         raise FolderError(
             f"{shards.path}: not the shards that {path / MANIFEST_NAME} names",

@@ -25,14 +25,15 @@ from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_plan import choose_pad_id
 from seqpack_cli.shards.pack_store import (
     describe_run,
-    note_substitute_pad_id,
+    note_substitute_pad_ids,
     pack_store,
     plan_selected,
 )
 from seqpack_cli.shards.recorded_options import APART, record_options
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import (
+    FIELDS_OF_SIDES,
     FORMAT,
     FORMAT_VERSION,
     describe_shares,
@@ -43,7 +44,7 @@ from seqpack_cli.tokens.open_store import AnyStore
 
 
 def pack_splits(
-    store: AnyStore, options: PackOptions, workers: Workers, output: RunOutput
+    select: Selector, options: PackOptions, workers: Workers, output: RunOutput
 ) -> tuple[dict[str, Any], bool]:
     """Pack every split of opened stores, each into its own folder.
 
@@ -56,16 +57,18 @@ def pack_splits(
     Raises:
         DataError: a split is empty.
     """
-    choose_pad_id(store, options)  # raises before anything is written
+    store = select.store  # whose documents decide
+    for side in select.sides:
+        choose_pad_id(side, options)  # raises before anything is written
     started, splits = time.monotonic(), parse_splits(options)
     assert splits is not None  # noqa: S101 - the caller found splits
-    head = _make_head(store, splits, options)
+    head = _make_head(select, splits, options)
     find = functools.cache(make_splitter(store, splits))  # 2 bytes for each sequence
     entries = describe_splits(store, splits, find)
     # the smallest first: it may be too small for the options
     in_order = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
     sources = [
-        SelectedStore(store, replace(options, split_name=entry["name"]), find_split=find)
+        select(replace(options, split_name=entry["name"]), find_split=find)
         for entry in in_order
     ]
     plans = [plan_selected(source, workers) for source in sources]
@@ -73,16 +76,16 @@ def pack_splits(
         if run.manifest is not None:
             run.check_whole(open_splits)
             return run.manifest, True
-        note_substitute_pad_id(store, options, workers)
+        note_substitute_pad_ids(sources[0], workers)
         for entry in entries:
             _note_small(entry, options, workers)
         for entry, source, plan in zip(in_order, sources, plans, strict=True):
             part = replace(output, folder=output.folder / entry["name"], within=run)
             pack_store(source, workers, part, plan)
             entry["blake3"] = open_shards(part.folder).folder.digest
-        stores = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
-        both = zip(stores, head["stores"], strict=True)
-        manifest = {**head, "stores": [{**a, **b} for a, b in both], "splits": entries}
+        sides = zip(FIELDS_OF_SIDES, select.sides, strict=False)
+        named = {field: _name_stores(side, head[field], output) for field, side in sides}
+        manifest = {**head, **named, "splits": entries}
         seconds = time.monotonic() - started
         done = describe_run(sum(entry["num_tokens"] for entry in entries), workers, seconds)
         run.write_record(done, {"numpy": np.__version__})
@@ -90,18 +93,31 @@ def pack_splits(
     return manifest, False
 
 
-def _make_head(store: AnyStore, splits: Splits, options: PackOptions) -> dict[str, Any]:
+def _name_stores(
+    store: AnyStore, entries: list[dict[str, Any]], output: RunOutput
+) -> list[dict[str, Any]]:
+    """Return the entries of the stores of a side with their paths."""
+    paths = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
+    return [{**path, **entry} for path, entry in zip(paths, entries, strict=True)]
+
+
+def _make_head(select: Selector, splits: Splits, options: PackOptions) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
+    of_sides = [
+        [
+            {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
+            for each in side.stores
+        ]
+        for side in select.sides
+    ]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "split_seed": splits.seed,
         "split_by": splits.by,
         "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
-        "stores": [
-            {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
-            for each in store.stores
-        ],
+        **dict.fromkeys(FIELDS_OF_SIDES),
+        **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
         "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
 

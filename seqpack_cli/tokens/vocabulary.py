@@ -20,7 +20,12 @@ from blake3 import blake3
 
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.manifest import MAX_TOKENIZER_BYTES, has_tokenizer, read_kept_tokenizer
+from seqpack_cli.files.manifest import (
+    MAX_TOKENIZER_BYTES,
+    has_tokenizer,
+    read_kept_tokenizer,
+    tokenizer_name,
+)
 from seqpack_cli.files.places import at
 from seqpack_cli.files.single_file import FileKind
 from seqpack_cli.files.url import AnyPath, Place, parse_place
@@ -153,7 +158,7 @@ def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
         FolderError: it cannot be built, its vocabulary differs from the manifest, or it exists
             although the manifest has none.
     """
-    path = folder / "tokenizer.json"
+    path = folder / tokenizer_name(manifest)
     if not has_tokenizer(manifest):
         if at(path).exists():
             raise FolderError(f"{path}: not in the manifest")

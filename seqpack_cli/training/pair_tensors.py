@@ -16,12 +16,11 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.shards.layouts import describe_fields
+from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors
 from seqpack_cli.training.labels import NEXT, make_labels
 from seqpack_cli.training.teacher_forcing import DecoderBatch, DecoderEnds, add_ends, shift_rows
 from seqpack_cli.training.tensor_moves import pin_memory, reduce, to
-
-DECODER = "decoder."  # before the name of a column of the decoder
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def make_pair(encoder: DecoderBatch, decoder: DecoderBatch, options: PairOptions
         rows[found] = np.arange(len(found))
         decoder = _reorder(decoder, rows, per_token=options.ends.fills)
     if labels is None and options.labels is not None:
-        name = options.labels.removeprefix(DECODER)
+        name = options.labels.removeprefix(PREFIX)
         labels = make_labels(encoder if name == options.labels else decoder, name)
     tensors = options.tensors.from_batch(decoder, hidden=options.hidden)
     if found is not None:  # _make skips the checks of PackedSequence's constructor

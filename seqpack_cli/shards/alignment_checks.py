@@ -1,0 +1,151 @@
+"""Compare two token stores whose documents shall be the same ones, by what their manifests say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.corpus.sources import STANDARD_INPUT
+from seqpack_cli.errors import OptionError
+from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.token_store import TokenStore
+
+# Documents without a sequence; each keeps its number, so that those behind it stay aligned.
+SILENT = ("num_empty_documents", "num_rejected", "num_dropped_documents")
+PAIRS_HINT = "tokenize two fields of the same records, or two files with a line for each pair"
+CHANGED_HINT = (
+    "make both stores again from the same file; two different files need different paths, such as "
+    "de/train.txt and en/train.txt"
+)
+SPLIT_HINT = "tokenize without --max-length, or with --overflow truncate"
+JOINED_HINT = "import ids as JSON lines, a record for each document, without --document-field"
+
+
+def check_pair(encoder: TokenStore, decoder: TokenStore) -> None:
+    """Raise OptionError unless document i of one store can be document i of the other."""
+    _check_order(encoder, decoder)
+    if len(encoder.manifest["sources"]) == len(decoder.manifest["sources"]):
+        _check_sources(encoder, decoder)
+        _check_bytes(encoder, decoder)
+    if decoder.num_documents != encoder.num_documents:
+        raise OptionError(
+            f"{decoder.path}: {_count(decoder.num_documents)}, expected "
+            f"{encoder.num_documents:,} as in {encoder.path}",
+            hint=PAIRS_HINT,
+        )
+    for store in (encoder, decoder):
+        if len(store) > store.num_documents - _count_silent(store):
+            for number in range(store.num_parts):
+                find_present(store, number)
+
+
+def has_one_each(store: TokenStore) -> bool:
+    """Return whether each document of a store has one sequence."""
+    return len(store) == store.num_documents and not _count_silent(store)
+
+
+def find_present(store: AnyStore, number: int) -> np.ndarray:
+    """Return which documents of a part have a sequence, bool[documents].
+
+    Raises:
+        OptionError: one has several.
+    """
+    counts = store.count_sequences(number)
+    is_split = counts > 1
+    if is_split.any():
+        first = int(counts[: int(is_split.argmax())].sum())
+        origin = store.locate(int(store.part_offsets[number]) + first)
+        is_cut = store.find_part(number)[0].manifest["made_by"] == "tokenize"
+        raise OptionError(
+            f"{origin.store}: document {origin.source}:{origin.record} has {origin.num_pieces:,} "
+            "sequences, expected 1 for each document of a pair",
+            hint=SPLIT_HINT if is_cut else JOINED_HINT,
+        )
+    is_present: np.ndarray = counts == 1
+    return is_present
+
+
+def _count(num_documents: int) -> str:
+    return f"{num_documents:,} document{'s' * (num_documents != 1)}"
+
+
+def _count_silent(store: TokenStore) -> int:
+    return sum(store.manifest["ledger"][name] for name in SILENT)
+
+
+def _is_same(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two sources are one file; what came from standard input is not known."""
+    return bool(source["path"] == other["path"] != STANDARD_INPUT)
+
+
+def _check_sources(encoder: TokenStore, decoder: TokenStore) -> None:
+    """Raise OptionError if a source has another number of documents, or another size than before.
+
+    Both stores have as many sources.
+    """
+    both = zip(encoder.manifest["sources"], decoder.manifest["sources"], strict=True)
+    for expected, found in both:
+        if _is_same(expected, found) and found["bytes"] != expected["bytes"]:
+            raise OptionError(
+                f"{decoder.path}: source {found['path']} has {found['bytes']:,} bytes, "
+                f"expected {expected['bytes']:,} as in {encoder.path}",
+                hint=CHANGED_HINT,
+            )
+        if found["num_documents"] != expected["num_documents"]:
+            raise OptionError(
+                f"{decoder.path}: {_count(found['num_documents'])} in source {found['path']}, "
+                f"expected {expected['num_documents']:,} as in source {expected['path']} of "
+                f"{encoder.path} (all sources: {decoder.num_documents:,} and "
+                f"{encoder.num_documents:,})",
+                hint=PAIRS_HINT,
+            )
+
+
+def _check_bytes(encoder: TokenStore, decoder: TokenStore) -> None:
+    """Raise OptionError if a range of a file that both stores read had other bytes."""
+    sources = encoder.manifest["sources"], decoder.manifest["sources"]
+    digests = _list_digests(encoder)
+    for (index, start, end), digest in _list_digests(decoder).items():
+        expected, found = (each[index] for each in sources)
+        known = digests.get((index, start, end), digest)
+        if known != digest and _is_same(expected, found):
+            raise OptionError(
+                f"{decoder.path}: source {found['path']} differs in its bytes {start:,} to "
+                f"{end:,}, expected the same as in {encoder.path}",
+                hint=CHANGED_HINT,
+            )
+
+
+def _list_digests(store: TokenStore) -> dict[tuple[int, int, int], str]:
+    """Return the BLAKE3 of each range of the input, by source, start and end."""
+    return {
+        (entry["source"], entry["start"], entry["end"]): entry["blake3"]
+        for part in store.manifest["parts"]
+        for entry in part["ranges"]
+    }
+
+
+def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
+    """Raise OptionError if two fields of the same files were read in another order.
+
+    The same field of the same files is read in another order to translate both ways.
+    """
+    if _list_fields(encoder) == _list_fields(decoder):
+        return
+    places = {each["path"]: place for place, each in enumerate(decoder.manifest["sources"])}
+    for place, source in enumerate(encoder.manifest["sources"]):
+        path, found = source["path"], places.get(source["path"], place)
+        if found != place:
+            raise OptionError(
+                f"{decoder.path}: source {path} is number {found + 1:,}, expected "
+                f"{place + 1:,} as in {encoder.path}",
+                hint="pass both tokenize commands the same files in the same order",
+            )
+
+
+def _list_fields(store: TokenStore) -> dict[str, Any]:
+    """Return the options that name the fields of a record that were read."""
+    options = store.manifest["options"]
+    return {name: value for name, value in options.items() if name.endswith("_field")}

@@ -1,0 +1,140 @@
+"""What is packed of two aligned stores: the pairs of which both sides meet every condition.
+
+For planning it is the source of the encoder's lengths, 0 where a pair is left out, with the
+decoder's lengths beside them. A pair is left out for one reason: another split, else a side that is
+empty, too short or too long, else a condition, no target, or no room in a batch, else its passes.
+The ledgers of both sides count it under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pair_batches import PairLengths
+from seqpack_cli.batching.pair_plan import plan_pairs
+from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.shards.alignment import Alignment
+from seqpack_cli.shards.pair_reasons import (
+    EMPTY,
+    BothTest,
+    Fit,
+    list_fits,
+    list_length_tests,
+)
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.sides import DECODER, ENCODER, PREFIX, SIDES, of_decoder
+from seqpack_cli.shards.store_conditions import PartTest, make_test
+from seqpack_cli.shards.store_splits import PartSplits
+from seqpack_cli.shards.targets import make_targets_test
+from seqpack_cli.tokens.open_store import AnyStore, choose_columns
+
+
+class SelectedPairs(SelectedStore):
+    """The encoder's lengths of pairs, 0 for each pair that is left out.
+
+    Args:
+        store: the encoder's side, with all columns.
+        decoder: the decoder's side, with all columns.
+        options, passes, find_split: as for `SelectedStore`.
+    """
+
+    def __init__(
+        self,
+        store: AnyStore,
+        decoder: AnyStore,
+        options: PackOptions,
+        passes: Sequence[Fraction] | None = None,
+        *,
+        find_split: PartSplits | None = None,
+    ) -> None:
+        self.alignment = Alignment(store, decoder)
+        self.decoder = choose_columns(decoder, without=of_decoder(options).drop_column)
+        self._decoder_store = decoder  # with the columns that conditions may name
+        super().__init__(store, options, passes, find_split=find_split)
+
+    @property
+    def sides(self) -> list[AnyStore]:
+        """Return the stores of each side: the encoder's, and the decoder's."""
+        return [self.store, self.decoder]
+
+    def pair_up(self) -> PairLengths:
+        """Return the decoder's side of all sequences, with its counts."""
+        found = self._count(self._part_decoder_lengths)
+        lone = count_lengths([self.alignment.find_lone_lengths()])  # whose encoder side is empty
+        left_out = {**found.left_out, f"{ENCODER}.{EMPTY}": lone}
+        counts = SourceCounts(found.kept, left_out, found.repeated)
+        return PairLengths(self.alignment.decoder_indices, self.alignment.decoder_lengths, counts)
+
+    def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
+        """Count the lengths of the encoder's side."""
+        found = super().count(first, last)
+        none = {f"{ENCODER}.{EMPTY}": count_lengths([])}  # they have no sequence on this side
+        return SourceCounts(found.kept, {**found.left_out, **none}, found.repeated)
+
+    def plan(self, options: PackOptions, counts: SourceCounts) -> Plan:
+        """Plan the batches of the pairs."""
+        return plan_pairs(self, self.pair_up(), options, counts, rounds=self.rounds)
+
+    def _part_decoder_lengths(self, number: int) -> np.ndarray:
+        first, last = self.part_offsets[number : number + 2].tolist()
+        lengths: np.ndarray = self.alignment.decoder_lengths[first:last]
+        return lengths
+
+    def _test_both(self, test: BothTest) -> PartTest:
+        return lambda number: test(
+            self._all.part_lengths(number), self._part_decoder_lengths(number)
+        )
+
+    def _make_side_tests(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield the tests of the length of each side."""
+        yield f"{DECODER}.{EMPTY}", lambda number: self._part_decoder_lengths(number) > 0
+        for reason, test in list_length_tests(self.options):
+            yield reason, self._test_both(test)
+
+    def _make_condition(self, text: str) -> PartTest:
+        """Return the test of a condition on a column of either side."""
+        if not text.lstrip().startswith(PREFIX):
+            return super()._make_condition(text)
+        condition = text.lstrip().removeprefix(PREFIX)
+        return self.alignment.spread(make_test(self._decoder_store, condition))
+
+    def _make_targets_test(self) -> PartTest | None:
+        """Return the test of pairs whose decoder side has a target."""
+        test = make_targets_test(self._decoder_store, of_decoder(self.options))
+        return None if test is None else self.alignment.spread(test)
+
+    def _make_fits(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield the tests of pairs that fit a batch, where others are dropped."""
+        for fit in list_fits(self.options):
+            if fit.is_dropped:
+                yield fit.reason, self._test_both(fit.test)
+
+    def _check_fits(self, number: int, is_left: np.ndarray) -> None:
+        """Raise OverlongError for the first pair of a part that does not fit and is not dropped."""
+        for fit in list_fits(self.options):
+            if not fit.is_dropped:
+                wrong = is_left & ~self._test_both(fit.test)(number)
+                if wrong.any():
+                    raise self._refuse(number, int(wrong.argmax()), fit)
+
+    def _refuse(self, number: int, place: int, fit: Fit) -> OverlongError:
+        index = int(self.part_offsets[number]) + place
+        lengths = (
+            int(self._all.part_lengths(number)[place]),
+            int(self._part_decoder_lengths(number)[place]),
+        )
+        limit, side = self.options.max_tokens or 0, fit.reason.partition(".")[0]
+        if side not in SIDES:
+            return OverlongError(index, sum(lengths), fit.option, limit, sides=lengths)
+        which, keys = SIDES.index(side), self.options.pair_keys
+        if fit.option == "--buckets" and keys is not None:
+            limit = max(key[which] for key in keys)
+        if side == DECODER:
+            index = int(self.alignment.decoder_indices[index])
+        return OverlongError(index, lengths[which], fit.option, limit, of_decoder=side == DECODER)

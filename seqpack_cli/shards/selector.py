@@ -1,0 +1,42 @@
+"""Opened stores of which something is selected: single sequences, or pairs of two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards.selected_pairs import SelectedPairs
+from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.store_splits import PartSplits
+from seqpack_cli.tokens.open_store import AnyStore
+
+
+class Selector:
+    """The opened stores of a run, from which each set of options selects.
+
+    Args:
+        store: the stores, of the encoder's side if these are pairs.
+        decoder: those of the decoder's side; None for single sequences.
+    """
+
+    def __init__(self, store: AnyStore, decoder: AnyStore | None = None) -> None:
+        self.store = store
+        self.decoder = decoder
+
+    @property
+    def sides(self) -> list[AnyStore]:
+        """The stores of each side."""
+        return [self.store] if self.decoder is None else [self.store, self.decoder]
+
+    def __call__(
+        self,
+        options: PackOptions,
+        passes: Sequence[Fraction] | None = None,
+        *,
+        find_split: PartSplits | None = None,
+    ) -> SelectedStore:
+        """Return what resolved options select; see `SelectedStore` and `SelectedPairs`."""
+        if self.decoder is None:
+            return SelectedStore(self.store, options, passes, find_split=find_split)
+        return SelectedPairs(self.store, self.decoder, options, passes, find_split=find_split)
