@@ -223,4 +223,4 @@ def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
             f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
             "[(10, 15), (20, 25)]"
         )
-    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))  # noqa: PLR2004
+    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))

@@ -88,8 +88,8 @@ from seqpack_cli.runs.executor import Executor
     type=BUCKETS,
     help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
     "holds it, and a batch takes sequences of one bucket only; padded rows get the bucket's "
-    "length as width. Of pairs each bucket has two lengths, such as '(10,15),(20,25)'. auto: choose "
-    "lengths that need little padding. Not for varlen and streams.  "
+    "length as width. Of pairs each bucket has two lengths, such as '(10,15),(20,25)'. auto: "
+    "choose lengths that need little padding. Not for varlen and streams.  "
     "[default: no buckets]",
 )
 @click.option(

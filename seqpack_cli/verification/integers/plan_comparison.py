@@ -8,7 +8,7 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
