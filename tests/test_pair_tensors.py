@@ -67,7 +67,7 @@ def make_batches(pairs: Pairs, layout: str) -> tuple[Any, Any]:
 
 def make_pair(pairs: Pairs, layout: str, **options: Any) -> PairTensors:
     return pair_tensors.make_pair(
-        *make_batches(pairs, layout), PairOptions(TENSORS[layout], **{"ends": NO_ENDS, **options})
+        *make_batches(pairs, layout), TENSORS[layout], PairOptions(**{"ends": NO_ENDS, **options})
     )
 
 
@@ -125,7 +125,7 @@ def test_labels_are_a_column_of_either_side(layout: str) -> None:
     encoder, decoder = make_batches(pairs, layout)
     encoder.columns["class"] = np.arange(len(pairs)) % 3
     pair = pair_tensors.make_pair(
-        encoder, decoder, PairOptions(TENSORS[layout], "class", NO_ENDS, hidden=["id"])
+        encoder, decoder, TENSORS[layout], PairOptions("class", NO_ENDS, hidden=["id"])
     )
     assert pair.labels.tolist() == [row % 3 for row in range(len(pairs))]
     assert list(pair.decoder.columns) == ["tag", "class"]

@@ -7,7 +7,7 @@ the decoder's `sequences` has torch's sorted_indices, which bring its rows into 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.shards.layouts import describe_fields
+from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import PREFIX
-from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors
-from seqpack_cli.training.labels import NEXT, make_labels
+from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
+from seqpack_cli.training.batch_tensors import BatchTensors, PackedTensors, PaddedTensors
+from seqpack_cli.training.labels import NEXT, SAME, make_labels
 from seqpack_cli.training.teacher_forcing import DecoderBatch, DecoderEnds, add_ends, shift_rows
 from seqpack_cli.training.tensor_moves import pin_memory, reduce, to
 
@@ -28,14 +30,12 @@ class PairOptions:
     """What a model learns from pairs.
 
     Args:
-        tensors: PackedTensors or PaddedTensors, as the layout is.
-        labels: "next", the name of a column of the encoder, "decoder." and the name of one of the
+        labels: "next", the name of a column of the encoder, PREFIX and the name of one of the
             decoder, or None.
         ends: what goes before and after each row of the decoder.
         hidden: columns of the decoder that only labels follow from.
     """
 
-    tensors: Any
     labels: str | None = None
     ends: DecoderEnds = field(default_factory=DecoderEnds)
     hidden: Collection[str] = ()
@@ -62,8 +62,54 @@ class PairTensors:
     to, pin_memory, __reduce__, __repr__ = to, pin_memory, reduce, describe_fields
 
 
-def make_pair(encoder: DecoderBatch, decoder: DecoderBatch, options: PairOptions) -> PairTensors:
+Item = BatchTensors | PairTensors
+
+
+def choose_pairs(
+    sets: Sequence[ShardSet],
+    labels: str | None,
+    hidden: Collection[str],
+    **special_ids: int | None,
+) -> PairOptions | None:
+    """Return what a model learns from the pairs of some shard sets; None if they hold none.
+
+    Args:
+        labels: checked as those of single sequences are.
+        hidden: as named_columns has them.
+        special_ids: bos_id and eos_id.
+
+    Raises:
+        ValueError: pairs have no such labels, or an id is not in the vocabulary of a decoder.
+    """
+    decoders = [shards.decoder for shards in sets if shards.decoder is not None]
+    num_ids: int = decoders[0].manifest["vocab_size"] if decoders else 0
+    for name, found in special_ids.items():
+        if found is not None and not 0 <= found < num_ids:
+            expected = (
+                f"from 0 to {num_ids - 1}, the decoder's" if num_ids else "None without pairs"
+            )
+            raise ValueError(f"{name} is {found}, expected {expected}")
+    if not decoders:
+        return None
+    if labels == SAME or (labels or "").removeprefix(PREFIX) in (TARGETS, OVERLAP):
+        raise ValueError(f"labels is {labels!r}, which pairs do not have: expected {NEXT!r}")
+    fills = {
+        column.name: column.fill
+        for decoder in decoders
+        for column in decoder.columns.values()
+        if column.is_per_token
+    }
+    ends = DecoderEnds(pad_id=decoders[0].manifest["pad_id"], fills=fills, **special_ids)
+    return PairOptions(labels, ends, [name.removeprefix(PREFIX) for name in hidden])
+
+
+def make_pair(
+    encoder: DecoderBatch, decoder: DecoderBatch, kind: Any, options: PairOptions
+) -> PairTensors:
     """Return tensors of both sides of a checked batch, copied so that they may be changed.
+
+    Args:
+        kind: PackedTensors or PaddedTensors, as the layout is.
 
     Raises:
         ValueError: with labels="next" a row of the decoder has one token, or labels cannot be
@@ -80,12 +126,12 @@ def make_pair(encoder: DecoderBatch, decoder: DecoderBatch, options: PairOptions
     if labels is None and options.labels is not None:
         name = options.labels.removeprefix(PREFIX)
         labels = make_labels(encoder if name == options.labels else decoder, name)
-    tensors = options.tensors.from_batch(decoder, hidden=options.hidden)
+    tensors = kind.from_batch(decoder, hidden=options.hidden)
     if found is not None:  # _make skips the checks of PackedSequence's constructor
         indices = torch.from_numpy(found.copy()), torch.from_numpy(rows)
         tensors.sequences = PackedSequence._make((*tensors.sequences[:2], *indices))
     made = None if labels is None else torch.from_numpy(labels)
-    return PairTensors(options.tensors.from_batch(encoder), tensors, made)
+    return PairTensors(kind.from_batch(encoder), tensors, made)
 
 
 def _reorder(decoder: Any, rows: np.ndarray, *, per_token: Collection[str]) -> Any:

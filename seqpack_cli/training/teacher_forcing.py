@@ -78,7 +78,8 @@ def _take_cells(batch: DecoderBatch, cells: DecoderBatch, ends: DecoderEnds) -> 
     """Return the ids and columns at cells of a batch, and what goes into others."""
     ids = ends.pad_id, ends.bos_id or 0, ends.eos_id or 0
     columns = dict(batch.columns)
-    for name, fill in ends.fills.items():
+    for name in columns.keys() & ends.fills.keys():
+        fill = ends.fills[name]
         values = _take(columns[name], cells.data, fill, fill, 1 if name == TARGETS else fill)
         columns[name] = values.reshape(cells.shape)
     return cells.with_ids(_take(batch.data, cells.data, *ids), columns)
