@@ -30,7 +30,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
-from seqpack_cli.shards.sides import ENCODER, PREFIX, own_options, view_decoder
+from seqpack_cli.shards.sides import ENCODER, own_options, view_decoder
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.open_store import number_repeated
 
@@ -114,24 +114,9 @@ class ShardSet:
     def __iter__(self) -> Iterator[Batch]:
         return (self[index] for index in range(len(self)))
 
-    @property
-    def named_columns(self) -> dict[str, Column]:
-        """The columns of both sides; before the names of the decoder's is "decoder."."""
-        found = dict(self.columns)
-        if self.decoder is not None:
-            found.update({f"{PREFIX}{name}": it for name, it in self.decoder.columns.items()})
-        return found
-
     def with_columns(self, names: Collection[str]) -> ShardSet:
-        """Return the same shards, whose batches have only some columns; others are not read.
-
-        Args:
-            names: as in named_columns.
-        """
+        """Return the same shards, whose batches have only some columns; others are not read."""
         other = copy.copy(self)
-        if self.decoder is not None:
-            of_decoder = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
-            other.decoder = self.decoder.with_columns(of_decoder)
         found = {name: column for name, column in self.columns.items() if name in names}
         other._set_columns(self.columns if len(found) == len(self.columns) else found)
         return other

@@ -16,6 +16,7 @@ from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.training.chosen_columns import name_columns
 
 SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"
 # Fields of the manifest that must be equal, and what to do if they are not.
@@ -74,7 +75,7 @@ def _check_both(shards: ShardSet, first: ShardSet) -> None:
             f"{shards.path}: {found} streams, {first.path} has {expected}; "
             "pack them with the same --batch-size"
         )
-    columns, columns_of_first = shards.named_columns, first.named_columns
+    columns, columns_of_first = name_columns(shards), name_columns(first)
     for name in {**columns_of_first, **columns}:
         column, other = columns.get(name), columns_of_first.get(name)
         if column != other:

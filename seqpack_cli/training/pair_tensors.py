@@ -75,7 +75,7 @@ def choose_pairs(
 
     Args:
         labels: checked as those of single sequences are.
-        hidden: as named_columns has them.
+        hidden: as name_columns has them.
         special_ids: bos_id and eos_id.
 
     Raises:

@@ -29,7 +29,13 @@ from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
 from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
-from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
+from seqpack_cli.training.chosen_columns import (
+    choose_columns,
+    find_texts,
+    keep_columns,
+    list_class_names,
+    name_columns,
+)
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
 from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
@@ -88,7 +94,7 @@ class ShardDataset(Dataset[Item]):
         opened = [open_shards(place) for place in parse_places(path)]
         if not opened:
             raise ValueError("path is empty, expected at least one folder")
-        found = {name: it for shards in opened for name, it in shards.named_columns.items()}
+        found = {name: it for shards in opened for name, it in name_columns(shards).items()}
         check_labels(labels, find_texts(found))
         if columns is not None and labels not in (None, *OF_TARGETS, *columns):
             columns = [*columns, str(labels)]
@@ -97,7 +103,7 @@ class ShardDataset(Dataset[Item]):
         targets = TARGETS if opened[0].decoder is None else f"{PREFIX}{TARGETS}"
         needed = [targets] if labels in OF_TARGETS else []
         self._hidden = [name for name in needed if name not in chosen]
-        check_alike([shards.with_columns(chosen) for shards in opened])
+        check_alike([keep_columns(shards, chosen) for shards in opened])
         check_different(opened)
         first = opened[0]
         self.columns: Mapping[str, Column] = chosen
@@ -213,7 +219,7 @@ class ShardDataset(Dataset[Item]):
     def _choose(self, opened: Sequence[ShardSet]) -> list[ShardSet]:
         """Return the shard sets with the columns that are read, and with the limits of one."""
         names = [*self.columns, *self._hidden]
-        chosen = [shards.with_columns(names) for shards in opened]
+        chosen = [keep_columns(shards, names) for shards in opened]
         share_limits([side for shards in chosen for side in shards.sides])
         return chosen
 
