@@ -139,8 +139,9 @@ def test_imported_ids_are_aligned_with_text(tmp_path: Path) -> None:
 
 
 def test_conditions_are_evaluated_once_when_needed(tmp_path: Path) -> None:
-    encoder = make_store(tmp_path / "src", {"a.en": ["one", "two", "three"]}, part_bytes=4)
-    decoder = make_store(tmp_path / "tgt", {"a.de": ["eins", "zwei", "drei"]}, part_bytes=8)
+    """A document without a decoder's sequence takes no bit, not the last of 8 either."""
+    encoder = make_store(tmp_path / "src", {"a.en": list("abcdefghi")}, part_bytes=6)
+    decoder = make_store(tmp_path / "tgt", {"a.de": ["", *"bcdefghi"]}, part_bytes=8)
     seen = []
 
     def test(number: int) -> np.ndarray:
@@ -150,8 +151,9 @@ def test_conditions_are_evaluated_once_when_needed(tmp_path: Path) -> None:
     alignment = align(encoder, decoder)
     found = alignment.spread(test)
     assert seen == []
-    assert [found(number).tolist() for number in range(3)] == [[True]] * 3
-    assert seen == list(range(alignment.decoder.num_parts))
+    rows = [value for number in range(3) for value in found(number).tolist()]
+    assert rows == [False, *[True] * 8]
+    assert seen == [0, 1]
 
 
 def refuse(encoder: Path | Sequence[Path], decoder: Path | Sequence[Path]) -> tuple[str, str]:
@@ -216,7 +218,7 @@ def test_a_file_with_other_bytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_not_one_file(tmp_path: Path) -> None:
-    stores = make_changed(tmp_path, "three")
+    stores = make_changed(tmp_path, "six")
     for store in stores:
         sources = json.loads((store / "manifest.json").read_bytes())["sources"]
         change_manifest(store, {"sources": [{**sources[0], "path": "-"}]})

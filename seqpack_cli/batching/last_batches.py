@@ -38,7 +38,10 @@ def finish_batches(
     """
     both = zip(tables, limits, strict=True)
     return BatchTable.join(
-        [_finish(limit.pad(table), limit, options.last_batch, count_dropped) for table, limit in both]
+        [
+            _finish(limit.pad(table), limit, options.last_batch, count_dropped)
+            for table, limit in both
+        ]
     )
 
 

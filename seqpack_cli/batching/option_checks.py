@@ -5,7 +5,7 @@ Each error names the option to add or to leave out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.conditions import parse_condition
@@ -236,10 +236,11 @@ def _has_keys(options: PackOptions) -> bool:
 
 def _check_keys(options: PackOptions) -> None:
     """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
-    for key in options.buckets or ():
+    keys: Any = options.buckets
+    for key in keys:
         widths = key if isinstance(key, tuple) else (key,)
-        shown, needed = spell_key(key), add_sides(widths, options.count)  # type: ignore[arg-type]
-        if any(width % options.pad_to_multiple for width in widths):  # type: ignore[operator]
+        shown, needed = spell_key(key), add_sides(widths, options.count)
+        if any(width % options.pad_to_multiple for width in widths):
             raise OptionError(
                 f"--buckets {shown}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
                 hint="leave out --pad-to-multiple: the buckets set the widths",

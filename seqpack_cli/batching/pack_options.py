@@ -19,6 +19,7 @@ from seqpack_cli.batching.option_checks import (
     check_shared_rows,
     check_unpadded,
 )
+from seqpack_cli.batching.pair_buckets import DEFAULT_NUM_PAIR_BUCKETS
 from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
 from seqpack_cli.batching.splits import parse_splits
@@ -30,7 +31,6 @@ from seqpack_cli.runs.arguments import check_fields
 PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_NUM_BUCKETS = 8
-DEFAULT_NUM_PAIR_BUCKETS = 64  # of two lengths each: 8 x 8
 COUNTS = (
     "batch_size",
     "max_tokens",
@@ -67,7 +67,7 @@ class PackOptions:
     seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
     # "auto", or the bucket keys: lengths, or for pairs (encoder, decoder).
     buckets: str | Sequence[int] | Sequence[Sequence[int]] | None = None
-    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 64
+    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 256
     fill: str | None = None  # of varlen rows: "best-fit" (None), "sequential" or "chunk"
     overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"
@@ -223,4 +223,4 @@ def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
             f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
             "[(10, 15), (20, 25)]"
         )
-    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))  # noqa: PLR2004
+    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))

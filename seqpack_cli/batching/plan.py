@@ -33,10 +33,10 @@ from seqpack_cli.batching.length_counts import (
 )
 from seqpack_cli.batching.limits import Limits, choose_keys, make_limits
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
 from seqpack_cli.batching.rounds import plan_rounds
+from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
 from seqpack_cli.batching.row_ranges import PlannedRows, RowRange
-from seqpack_cli.batching.selection import Selection, select
+from seqpack_cli.batching.selection import select
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.batching.window_batches import cut_windows
 from seqpack_cli.ranges import to_offsets
@@ -50,7 +50,9 @@ class Plan:
 
     table: BatchTable
     order: Order
-    bucket_keys: list[Any] | None  # lengths, or pairs of them, in ascending order, including keys without batches
+    bucket_keys: (
+        list[Any] | None
+    )  # lengths, or pairs of them, in ascending order, including keys without batches
     num_dropped_sequences: dict[str, int]  # by reason
     num_dropped_tokens: dict[str, int]
     num_repeated_sequences: int  # visits beyond the first, dropped ones included

@@ -1,4 +1,4 @@
-"""Plan rounds, so that no batch holds two visits of a sequence: each by itself, then all in turn."""
+"""Plan each round by itself, so that no batch holds two visits of a sequence, and join them."""
 
 from __future__ import annotations
 

@@ -40,6 +40,4 @@ def sort_decoder(rows: ShardRows) -> ShardRows:
     order, lengths = np.arange(len(rows.lengths)), rows.lengths.copy()
     sort_within_batches(order, lengths, rows.batch_offsets)
     firsts = np.repeat(rows.batch_offsets[:-1], np.diff(rows.batch_offsets))
-    return replace(
-        rows, indices=rows.indices[order], lengths=lengths, encoder_rows=order - firsts
-    )
+    return replace(rows, indices=rows.indices[order], lengths=lengths, encoder_rows=order - firsts)

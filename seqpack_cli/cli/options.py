@@ -48,6 +48,16 @@ format_option = click.option(
     "for unknown suffixes of files that are named or match --include. jsonl is one JSON object per "
     "line, json one array of objects. csv includes tab-separated files (.tsv).",
 )
+decoder_option = click.option(
+    "--decoder",
+    type=PLACE,
+    multiple=True,
+    metavar="STORE",
+    help="Token store of the decoder's side: the sequences of its documents and those of STORE, "
+    "the encoder's side, are packed as pairs. Both must have the same documents, none of them "
+    "split. With several STOREs, pass it once for each, in the same order. For packed and padded.  "
+    "[default: single sequences]",
+)
 text_field_option = click.option(
     "--text-field",
     default="text",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.cli.options import OneValueCommand, output_option, run_options
+from seqpack_cli.cli.options import OneValueCommand, decoder_option, output_option, run_options
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import selection_options
@@ -19,6 +19,7 @@ from seqpack_cli.runs.executor import Executor
 @click.command("pack", cls=OneValueCommand)
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @output_option("Folder to create for the shards.")
+@decoder_option
 @click.option(
     "--layout",
     type=click.Choice(list(LAYOUTS)),
@@ -44,14 +45,20 @@ from seqpack_cli.runs.executor import Executor
     "[default: no limit]",
 )
 @click.option(
+    "--count",
+    type=click.Choice(["max", "sum"]),
+    help="What --max-tokens counts of pairs: the larger of both sides, or their sum.  "
+    "[default: max]",
+)
+@click.option(
     "--order",
     type=click.Choice(["length", "none"]),
     default="length",
     show_default=True,
     help="length: sort the sequences by length, longest first, so that a batch holds sequences of "
-    "similar length; none: take them as they are in the store or, with --shuffle, at random. Rows "
-    "of a packed or padded batch are sorted by length either way. varlen and streams follow "
-    "--fill instead.",
+    "similar length (pairs: by the length of the encoder's side, then of the decoder's); none: "
+    "take them as they are in the store or, with --shuffle, at random. Rows of a packed or padded "
+    "batch are sorted by length either way. varlen and streams follow --fill instead.",
 )
 @click.option(
     "--window",
@@ -81,14 +88,14 @@ from seqpack_cli.runs.executor import Executor
     type=BUCKETS,
     help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
     "holds it, and a batch takes sequences of one bucket only; padded rows get the bucket's "
-    "length as width. auto: choose the lengths that need the least padding. Not for varlen and "
-    "streams.  "
+    "length as width. Of pairs each bucket has two lengths, such as '(10,15),(20,25)'. auto: "
+    "choose lengths that need little padding. Not for varlen and streams.  "
     "[default: no buckets]",
 )
 @click.option(
     "--num-buckets",
     type=POSITIVE,
-    help="Maximum number of buckets for --buckets auto.  [default: 8]",
+    help="Maximum number of buckets for --buckets auto.  [default: 8, for pairs 256]",
 )
 @click.option(
     "--fill",
@@ -157,6 +164,7 @@ from seqpack_cli.runs.executor import Executor
 def command(
     stores: tuple[Place, ...],
     output: Place,
+    decoder: tuple[Place, ...],
     executor: Executor,
     overwrite: bool,
     as_json: bool,
@@ -187,6 +195,8 @@ def command(
         seqpack pack tokens --layout streams --batch-size 64 --max-tokens 128 -o shards
     A training set and a validation set, below the folder shards:
         seqpack pack tokens --split train=0.99,validation=0.01 -o shards
+    Pairs: each batch holds the same documents of two stores, for an encoder and a decoder:
+        seqpack pack english --decoder german -o shards
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
     """
@@ -198,6 +208,7 @@ def command(
             stores,
             output,
             PackOptions(**options),
+            decoder=decoder or None,
             executor=executor,
             overwrite=overwrite,
             progress=progress,

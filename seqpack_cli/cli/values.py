@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -65,20 +66,24 @@ class SampleType(click.ParamType):  # type: ignore[type-arg]
 
 
 class BucketsType(click.ParamType):  # type: ignore[type-arg]
-    """Bucket keys: auto, or 32,64,128."""
+    """Bucket keys: auto, or 32,64,128, or for pairs (10,15),(20,25)."""
 
     name = "auto|K1,K2,…"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | tuple[int, ...]:
+    ) -> str | tuple[int, ...] | tuple[tuple[int, int], ...]:
         """Return the keys, or "auto"."""
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
-        keys = str(value).split(",")
-        if not all(_is_count(key.strip(), at_most=MAX_COUNT) for key in keys):
-            self.fail(f"{value!r}, expected auto or lengths like 32,64,128", param, ctx)
-        return tuple(int(key) for key in keys)
+        text = re.sub(r"\s", "", str(value))
+        is_pairs = re.fullmatch(r"\(\d+,\d+\)(,\(\d+,\d+\))*", text, re.ASCII)
+        keys = re.findall(r"\d+", text) if is_pairs else text.split(",")
+        if not all(_is_count(key, at_most=MAX_COUNT) for key in keys):
+            expected = "auto, lengths like 32,64,128, or for pairs (10,15),(20,25)"
+            self.fail(f"{value!r}, expected {expected}", param, ctx)
+        found = tuple(int(key) for key in keys)
+        return tuple(zip(found[::2], found[1::2], strict=True)) if is_pairs else found
 
 
 class PlaceType(click.ParamType):  # type: ignore[type-arg]

@@ -156,7 +156,7 @@ def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> d
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_store(source, options, counts)
     table = plan.table
-    num_bytes = count_bytes(table, options, EntryBytes.of(source.store))
+    num_bytes = count_bytes(table, options, [EntryBytes.of(side) for side in source.sides])
     measured = {
         "options": spell_options(way),
         "num_batches": table.num_batches,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from seqpack_cli.errors import FolderError, SeqpackError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.json_files import check_fields, encode_json, read_json, write_json
+from seqpack_cli.files.json_files import Kind, check_fields, encode_json, read_json, write_json
 from seqpack_cli.files.manifest import (
     FAILURE,
     MANIFEST_NAME,
@@ -144,7 +144,7 @@ class RunFolder:
         }
         write_json(self.path / RUN_NAME, record)
 
-    def read_receipt(self, name: str, fields: dict[str, type]) -> dict[str, Any] | None:
+    def read_receipt(self, name: str, fields: Mapping[str, Kind]) -> dict[str, Any] | None:
         """Read the receipt of a part or shard; None if it or a file of it is missing or damaged.
 
         Args:

@@ -75,6 +75,13 @@ class Alignment:
         found = np.where(self._is_known, self.decoder.lengths[self.decoder_indices], 0)
         return found.astype(np.int32, copy=False)
 
+    def find_lone_lengths(self) -> np.ndarray:
+        """Return the lengths of the decoder's sequences whose encoder document is empty, int32."""
+        is_lone = np.ones(len(self.decoder), bool)
+        is_lone[self.decoder_indices[self._is_known]] = False
+        lengths: np.ndarray = self.decoder.lengths[is_lone]
+        return lengths
+
     def count_lone(self) -> tuple[int, int]:
         """Count the decoder's sequences, and their tokens, whose encoder document is empty."""
         num_sequences = len(self.decoder) - int(self._is_known.sum())

@@ -25,28 +25,16 @@ JOINED_HINT = "import ids as JSON lines, a record for each document, without --d
 
 def check_pair(encoder: TokenStore, decoder: TokenStore) -> None:
     """Raise OptionError unless document i of one store can be document i of the other."""
-    both = list(zip(encoder.manifest["sources"], decoder.manifest["sources"], strict=False))
-    is_pairwise = len(encoder.manifest["sources"]) == len(decoder.manifest["sources"])
     _check_order(encoder, decoder)
-    for expected, found in both if is_pairwise else ():
-        if _is_same(expected, found):
-            _check_unchanged(encoder, decoder, expected, found)
-        if found["num_documents"] != expected["num_documents"]:
-            raise OptionError(
-                f"{decoder.path}: {_count(found['num_documents'])} in source {found['path']}, "
-                f"expected {expected['num_documents']:,} as in source {expected['path']} of "
-                f"{encoder.path} (all sources: {decoder.num_documents:,} and "
-                f"{encoder.num_documents:,})",
-                hint=PAIRS_HINT,
-            )
+    if len(encoder.manifest["sources"]) == len(decoder.manifest["sources"]):
+        _check_sources(encoder, decoder)
+        _check_bytes(encoder, decoder)
     if decoder.num_documents != encoder.num_documents:
         raise OptionError(
             f"{decoder.path}: {_count(decoder.num_documents)}, expected "
             f"{encoder.num_documents:,} as in {encoder.path}",
             hint=PAIRS_HINT,
         )
-    if is_pairwise:
-        _check_bytes(encoder, decoder)
     for store in (encoder, decoder):
         if len(store) > store.num_documents - _count_silent(store):
             for number in range(store.num_parts):
@@ -92,16 +80,27 @@ def _is_same(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(source["path"] == other["path"] != STANDARD_INPUT)
 
 
-def _check_unchanged(
-    encoder: TokenStore, decoder: TokenStore, expected: Mapping[str, Any], found: Mapping[str, Any]
-) -> None:
-    """Raise OptionError if the file had another size when the decoder's store was made."""
-    if found["bytes"] != expected["bytes"]:
-        raise OptionError(
-            f"{decoder.path}: source {found['path']} has {found['bytes']:,} bytes, "
-            f"expected {expected['bytes']:,} as in {encoder.path}",
-            hint=CHANGED_HINT,
-        )
+def _check_sources(encoder: TokenStore, decoder: TokenStore) -> None:
+    """Raise OptionError if a source has another number of documents, or another size than before.
+
+    Both stores have as many sources.
+    """
+    both = zip(encoder.manifest["sources"], decoder.manifest["sources"], strict=True)
+    for expected, found in both:
+        if _is_same(expected, found) and found["bytes"] != expected["bytes"]:
+            raise OptionError(
+                f"{decoder.path}: source {found['path']} has {found['bytes']:,} bytes, "
+                f"expected {expected['bytes']:,} as in {encoder.path}",
+                hint=CHANGED_HINT,
+            )
+        if found["num_documents"] != expected["num_documents"]:
+            raise OptionError(
+                f"{decoder.path}: {_count(found['num_documents'])} in source {found['path']}, "
+                f"expected {expected['num_documents']:,} as in source {expected['path']} of "
+                f"{encoder.path} (all sources: {decoder.num_documents:,} and "
+                f"{encoder.num_documents:,})",
+                hint=PAIRS_HINT,
+            )
 
 
 def _check_bytes(encoder: TokenStore, decoder: TokenStore) -> None:
@@ -138,7 +137,7 @@ def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
     places = {each["path"]: place for place, each in enumerate(decoder.manifest["sources"])}
     for place, source in enumerate(encoder.manifest["sources"]):
         path, found = source["path"], places.get(source["path"], place)
-        if found != place and path != STANDARD_INPUT:
+        if found != place:
             raise OptionError(
                 f"{decoder.path}: source {path} is number {found + 1:,}, expected "
                 f"{place + 1:,} as in {encoder.path}",

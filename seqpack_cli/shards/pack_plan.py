@@ -21,8 +21,8 @@ from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error, pair_
 from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
-from seqpack_cli.shards.sides import DECODER, SIDES, name_tensors
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
+from seqpack_cli.shards.sides import DECODER, SIDES, name_tensors
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
 
@@ -49,7 +49,7 @@ def plan_store(
         plan = source.plan(options, counts)
     except OverlongError as error:
         if len(source.sides) > 1:
-            raise pair_overlong_error(source.sides, options, error) from error
+            raise pair_overlong_error(source.sides, error) from error
         raise overlong_error(source.store, options, error) from error
     if plan.num_batches == 0:
         raise no_batch_error(source.store, plan, options)

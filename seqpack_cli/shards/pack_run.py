@@ -23,7 +23,6 @@ from seqpack_cli.shards.split_run import pack_splits
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
     AnyPaths,
-    AnyStore,
     name_stores,
     open_stores,
     parse_places,
@@ -101,4 +100,6 @@ def _open(
     if not others:
         return Selector(store), options
     decoder = open_stores(others, without=of_decoder(options).drop_column)
-    return Selector(store, decoder), options
+    select = Selector(store, decoder)
+    select.check()
+    return select, options

@@ -93,7 +93,11 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
 def _order_rows(rows: ShardRows, manifest: dict[str, Any]) -> ShardRows:
     """Return the decoder's rows in the order that its batches have."""
     assert rows.decoder is not None  # noqa: S101 - asked for only then
-    return sort_decoder(rows.decoder) if LAYOUTS[manifest["layout"]].needs_sorted_rows else rows.decoder
+    return (
+        sort_decoder(rows.decoder)
+        if LAYOUTS[manifest["layout"]].needs_sorted_rows
+        else rows.decoder
+    )
 
 
 class _Side:

@@ -40,7 +40,9 @@ def open_packed_stores(
         if number not in found:
             found[number] = _check_found(shards, number, recorded)
     in_order = [found[number] for number in range(len(entries))]
-    return open_stores(in_order, check_indices=check_indices, without=shards.own_options.drop_column)
+    return open_stores(
+        in_order, check_indices=check_indices, without=shards.own_options.drop_column
+    )
 
 
 def are_stores_there(shards: ShardSet) -> bool:

@@ -44,9 +44,7 @@ def overlong_error(store: AnyStore, options: PackOptions, error: OverlongError) 
     )
 
 
-def pair_overlong_error(
-    sides: Sequence[AnyStore], options: PackOptions, error: OverlongError
-) -> OptionError:
+def pair_overlong_error(sides: Sequence[AnyStore], error: OverlongError) -> OptionError:
     """Return the error for a pair of which a side, or both together, do not fit.
 
     Args:
@@ -72,7 +70,7 @@ def pair_overlong_error(
 
 
 def _spell_place(store: AnyStore, index: int) -> str:
-    """Return where a sequence comes from: source and record, with the store if there are several."""
+    """Return the source and the record of a sequence, after its store if there are several."""
     origin = store.locate(index)
     place = f"{origin.source}:{origin.record}"
     return f"{origin.store}: {place}" if len(store.stores) > 1 else place

@@ -141,7 +141,7 @@ def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
     if not widths:
         return False
     if options.buckets != "auto":
-        return keys == _to_lists(options.buckets)
+        return bool(keys == _to_lists(options.buckets))
     assert options.num_buckets is not None  # noqa: S101 - resolved
     is_rising = all(low < high for low, high in pairwise(widths))
     multiple = options.pad_to_multiple
@@ -151,7 +151,9 @@ def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
 
 def _list_widths(keys: object, *, num_sides: int) -> list[list[int]]:
     """Return the widths of each bucket on every side, [] if these are no keys."""
-    found = [key if isinstance(key, list) else [key] for key in keys] if isinstance(keys, list) else []
+    found = (
+        [key if isinstance(key, list) else [key] for key in keys] if isinstance(keys, list) else []
+    )
     is_good = all(
         len(key) == num_sides and all(type(width) is int for width in key) for key in found
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from seqpack_cli.batching.length_counts import (
     join_counts,
 )
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds, is_in_round
+from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.round import Round, join_parts

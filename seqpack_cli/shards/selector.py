@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_splits import PartSplits
@@ -28,6 +29,11 @@ class Selector:
     def sides(self) -> list[AnyStore]:
         """The stores of each side."""
         return [self.store] if self.decoder is None else [self.store, self.decoder]
+
+    def check(self) -> None:
+        """Raise OptionError unless the stores of both sides hold the same documents."""
+        if self.decoder is not None:
+            Alignment(self.store, self.decoder).check()
 
     def __call__(
         self,

@@ -52,7 +52,8 @@ MANIFEST_FIELDS: dict[str, Kind] = {
 }
 OF_SIDE = ("dtype", "pad_id", "vocab_size", "max_id", *ROLES)
 DECODER_FIELDS = {
-    name: MANIFEST_FIELDS[name] for name in (*OF_SIDE, "tokenizer_blake3", "stores", "columns", "ledger")
+    name: MANIFEST_FIELDS[name]
+    for name in (*OF_SIDE, "tokenizer_blake3", "stores", "columns", "ledger")
 }
 LEDGER_FIELDS: dict[str, type] = {
     **dict.fromkeys(COUNTS, int),
@@ -69,7 +70,7 @@ STORE_FIELDS: dict[str, type] = {
     "num_sequences": int,  # of the whole store
     "num_tokens": int,
 }
-SHARD_FIELDS: dict[str, type] = {
+SHARD_FIELDS: dict[str, Kind] = {
     "name": str,
     "bytes": int,
     "blake3": str,
@@ -128,12 +129,14 @@ def _check_decoder(manifest: dict[str, Any], source: Place) -> None:
         for name in ("num_batches", "num_rows", "num_filler_rows", "num_sequences"):
             if counts[name] != entry[name]:
                 raise FolderError(
-                    f"{source}: {quote(entry['name'])} has {counts[name]:,} {name} on the decoder's "
-                    f"side, {entry[name]:,} on the encoder's"
+                    f"{source}: {quote(entry['name'])} has {counts[name]:,} {name} on the "
+                    f"decoder's side, {entry[name]:,} on the encoder's"
                 )
     num_stores, expected = len(manifest["decoder"]["stores"]), len(manifest["stores"])
     if num_stores != expected:
-        raise FolderError(f"{source}: {num_stores:,} stores of the decoder, {expected:,} of the encoder")
+        raise FolderError(
+            f"{source}: {num_stores:,} stores of the decoder, {expected:,} of the encoder"
+        )
 
 
 def _check_side(manifest: dict[str, Any], source: Place) -> None:

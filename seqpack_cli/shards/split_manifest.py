@@ -93,7 +93,10 @@ def _check_splits(manifest: dict[str, Any], source: Place) -> None:
     missing = [name for name in APART if name not in values]
     if missing:
         raise FolderError(f"{source}: no option {quote(missing[0])}")
-    apart, pairs = {name: values.pop(name) for name in APART}, manifest["decoder_stores"] is not None
+    apart, pairs = (
+        {name: values.pop(name) for name in APART},
+        manifest["decoder_stores"] is not None,
+    )
     splits = parse_splits(parse_options(values, apart, source, pairs=pairs))
     if splits is None or values["split_name"] is not None:
         raise FolderError(f"{source}: its options are not those of pack --split")

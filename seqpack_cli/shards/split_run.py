@@ -68,8 +68,7 @@ def pack_splits(
     # the smallest first: it may be too small for the options
     in_order = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
     sources = [
-        select(replace(options, split_name=entry["name"]), find_split=find)
-        for entry in in_order
+        select(replace(options, split_name=entry["name"]), find_split=find) for entry in in_order
     ]
     plans = [plan_selected(source, workers) for source in sources]
     with open_split_run(output, head, splits.names) as run:

@@ -8,7 +8,7 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -193,10 +193,11 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
     yield from compare_stores(manifest["stores"], planned.source, BY_PLAN)
     if len(shards) == num_batches:
-        yield from _compare_cuts(shards, plan, EntryBytes.of(planned.source.store))
+        entries = [EntryBytes.of(side) for side in planned.source.sides]
+        yield from _compare_cuts(shards, plan, entries)
 
 
-def _compare_cuts(shards: ShardSet, plan: Plan, entries: EntryBytes) -> Iterator[Finding]:
+def _compare_cuts(shards: ShardSet, plan: Plan, entries: Sequence[EntryBytes]) -> Iterator[Finding]:
     """Yield the first shard that does not end where `--shard-bytes` ends it."""
     cuts = cut_shards(plan.table, shards.options, entries)
     ends = zip(shards.batch_offsets[1:].tolist(), cuts[1:], strict=False)

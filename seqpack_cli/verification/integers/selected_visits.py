@@ -17,8 +17,8 @@ from seqpack_cli.batching.limits import find_limits, make_limits
 from seqpack_cli.batching.selection import OverlongError, select
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.finished_manifest import describe_stores
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_manifest import describe_stores
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
@@ -99,7 +99,8 @@ def compare_stores(
     entries: list[dict[str, Any]], source: SelectedStore, holder: str
 ) -> Iterator[Finding]:
     """Yield where the sizes and passes of the stores are not those in the manifest."""
-    for number, (entry, store) in enumerate(zip(entries, describe_stores(source), strict=True), 1):
+    found = describe_stores(source.store, source.passes)
+    for number, (entry, store) in enumerate(zip(entries, found, strict=True), 1):
         for name, expected in store.items():
             if entry[name] != expected:
                 what = f"{name} of store {number} is {entry[name]}, {holder} {expected}"
