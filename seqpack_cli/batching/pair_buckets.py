@@ -18,11 +18,27 @@ from seqpack_cli.batching.pair_keys import Grid, find_best, join_keys, move_keys
 from seqpack_cli.errors import check_positive
 
 DEFAULT_NUM_PAIR_BUCKETS = 256
+BATCHES_PER_BUCKET = 5  # with these, keys waste less than batches of neighbours in length order
+MIN_BUCKETS, MAX_BUCKETS = 8, 1024  # that are chosen where the user has not said how many
 MAX_DISTINCT = 2048  # lengths of a side, of which the candidates are chosen
 MAX_CANDIDATES = 256  # lengths of a side
 MAX_KINDS = 8192  # pairs of candidates that occur; joining takes time in their square
 PAIRS_PER_BLOCK = 1 << 18  # looked up at a time, so that they stay in the cache
 MAX_TABLE = 1 << 16  # shorter lengths are looked up in a table, longer ones are searched
+
+
+def choose_num_pair_buckets(num_batches: int) -> int:
+    """Return how many keys pairs need to waste no more than batches in length order would.
+
+    Each key ends in a batch that is not full, so there are fewer keys than batches.
+
+    Args:
+        num_batches: of the same pairs without buckets.
+
+    >>> [choose_num_pair_buckets(number) for number in (10, 1_000, 10_000)]
+    [8, 200, 1024]
+    """
+    return min(max(num_batches // BATCHES_PER_BUCKET, MIN_BUCKETS), MAX_BUCKETS)
 
 
 def choose_pair_buckets(
