@@ -20,6 +20,8 @@ from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.columns.kind import Values
 
 CELLS_PER_PIECE = 1 << 18
+# In changed rows, a number for each cell that those before did not have; counted from the end.
+PADDING, BEFORE, AFTER = -1, -2, -3
 NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name

@@ -12,9 +12,11 @@ from blake3 import blake3
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.training.chosen_columns import name_columns
 
 SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"
 # Fields of the manifest that must be equal, and what to do if they are not.
@@ -28,9 +30,12 @@ SHARED = {
 
 
 def check_alike(sets: Sequence[ShardSet]) -> None:
-    """Raise ValueError unless all shards have the same layout, tokenizer, padding and columns."""
+    """Raise ValueError unless all shards have the same layout, tokenizer, padding and columns.
+
+    Of pairs, both sides must have.
+    """
     for shards in sets[1:]:
-        _check_pair(shards, sets[0])
+        _check_both(shards, sets[0])
 
 
 def check_different(sets: Sequence[ShardSet]) -> None:
@@ -51,25 +56,31 @@ def join_fingerprints(fingerprints: Sequence[str]) -> str:
     return blake3(spelled.encode()).hexdigest()
 
 
-def _check_pair(shards: ShardSet, first: ShardSet) -> None:
-    for name, advice in SHARED.items():
-        found, expected = shards.manifest[name], first.manifest[name]
-        if found != expected:
-            raise ValueError(
-                f"{shards.path}: {name} is {quote(found)}, {first.path} has {quote(expected)}; "
-                f"{advice}"
-            )
+def _check_both(shards: ShardSet, first: ShardSet) -> None:
+    if len(shards.sides) != len(first.sides):
+        kinds = ["pairs" if each.decoder else "single sequences" for each in (shards, first)]
+        raise ValueError(f"{shards.path}: holds {kinds[0]}, {first.path} {kinds[1]}")
+    for side, twin in zip(shards.sides, first.sides, strict=True):
+        for name, advice in SHARED.items():
+            found, expected = side.manifest[name], twin.manifest[name]
+            if found != expected:
+                what = f"the {side.side}'s {name}" if side.side else name
+                raise ValueError(
+                    f"{shards.path}: {what} is {quote(found)}, {first.path} has {quote(expected)}; "
+                    f"{advice}"
+                )
     found, expected = count_streams(shards.manifest), count_streams(first.manifest)
     if found != expected:
         raise ValueError(
             f"{shards.path}: {found} streams, {first.path} has {expected}; "
             "pack them with the same --batch-size"
         )
-    for name in {**first.columns, **shards.columns}:
-        column, other = shards.columns.get(name), first.columns.get(name)
+    columns, columns_of_first = name_columns(shards), name_columns(first)
+    for name in {**columns_of_first, **columns}:
+        column, other = columns.get(name), columns_of_first.get(name)
         if column != other:
             advice = "pass columns= to leave it out"
-            if name == TARGETS:
+            if name in (TARGETS, f"{PREFIX}{TARGETS}"):
                 advice += ": labels still honour the targets of each"
             raise ValueError(
                 f"column {quote(name)}: {shards.path} has {_describe(column)}, "
