@@ -122,7 +122,7 @@ def test_choose_pair_buckets_beats_buckets_chosen_for_each_side(num_buckets: int
 
 
 def test_choose_pair_buckets_joins_many_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_buckets, "MAX_KINDS", 700)
+    monkeypatch.setattr(pair_buckets, "MIN_KINDS", 700)
     encoder, decoder = np.random.default_rng(0).integers(1, 4_000, (2, 40_000), np.int32)
     keys = choose_pair_buckets(encoder, decoder, 64, multiple=8)
     found = find_pair_buckets(encoder, decoder, keys)

@@ -22,7 +22,7 @@ BATCHES_PER_BUCKET = 5  # with these, keys waste less than batches of neighbours
 MIN_BUCKETS, MAX_BUCKETS = 8, 1024  # that are chosen where the user has not said how many
 MAX_DISTINCT = 2048  # lengths of a side, of which the candidates are chosen
 MAX_CANDIDATES = 256  # lengths of a side
-MAX_KINDS = 8192  # pairs of candidates that occur; joining takes time in their square
+KINDS_PER_KEY, MIN_KINDS = 4, 2048  # with more, joining takes longer and saves next to nothing
 PAIRS_PER_BLOCK = 1 << 18  # looked up at a time, so that they stay in the cache
 MAX_TABLE = 1 << 16  # shorter lengths are looked up in a table, longer ones are searched
 
@@ -67,7 +67,7 @@ def choose_pair_buckets(
         _choose_candidates(encoder_lengths, multiple),
         _choose_candidates(decoder_lengths, multiple),
     )
-    grid = _coarsen(grid)
+    grid = _coarsen(grid, max(MIN_KINDS, KINDS_PER_KEY * num_buckets))
     places = move_keys(grid, join_keys(grid, num_buckets))
     return [(int(grid.encoder[i]), int(grid.decoder[j])) for i, j in tighten_keys(grid, places)]
 
@@ -146,10 +146,10 @@ def _find_places(lengths: np.ndarray, known: np.ndarray) -> np.ndarray:
     return places
 
 
-def _coarsen(grid: Grid) -> Grid:
-    """Choose fewer candidates until few enough kinds of pairs are left."""
+def _coarsen(grid: Grid, most: int) -> Grid:
+    """Choose fewer candidates until at most that many kinds of pairs are left."""
     num_candidates = max(grid.counts.shape)
-    while np.count_nonzero(grid.counts) > MAX_KINDS:
+    while np.count_nonzero(grid.counts) > most:
         num_candidates = num_candidates * 7 // 8
         counts, chosen = grid.counts, []
         for axis, lengths in enumerate((grid.encoder, grid.decoder)):
