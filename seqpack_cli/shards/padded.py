@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, PADDING, describe_fields
+from seqpack_cli.shards.row_checks import check_not_empty
 from seqpack_cli.shards.time_steps import check_lengths
 from seqpack_cli.tokens.columns.kind import Values
 
@@ -25,6 +26,7 @@ class PaddedBatch:
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
     columns: dict[str, Values] = field(default_factory=dict)
+    is_sorted: bool = True  # longest first; False on the decoder's side of pairs
 
     __repr__ = describe_fields
 
@@ -139,8 +141,9 @@ class PaddedBatch:
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError if a row does not fit the width, or padding is not pad_id."""
         self._check_filler()
-        check_lengths(self.lengths[: len(self.lengths) - self.num_filler_rows])
-        longest = int(self.lengths.max())  # the decoder's side of pairs is not sorted
+        lengths = self.lengths[: len(self.lengths) - self.num_filler_rows]
+        (check_lengths if self.is_sorted else check_not_empty)(lengths)
+        longest = int(self.lengths.max())
         if longest > self.ids.shape[1]:
             raise ValueError(f"the longest row has {longest} ids, width is {self.ids.shape[1]}")
         wrong = self.find_wrong_padding(pad_id)

@@ -50,7 +50,14 @@ class PaddedLayout:
             raise ValueError(f"{num_filler_rows} filler rows in a batch of {num_rows} rows")
         ids = arrays["data"].reshape(num_rows, width)
         lengths, indices = arrays["lengths"], arrays["original_indices"]
-        return PaddedBatch(ids, lengths, indices, self.geometry.padding_side, num_filler_rows)
+        return PaddedBatch(
+            ids,
+            lengths,
+            indices,
+            self.geometry.padding_side,
+            num_filler_rows,
+            is_sorted=not self.geometry.is_decoder,
+        )
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make the arrays of all rows, including filler rows, and the width of each batch."""

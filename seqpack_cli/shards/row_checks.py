@@ -8,7 +8,7 @@ from seqpack_cli.batching.limits import round_up
 from seqpack_cli.shards.row_places import place_in_rows
 
 
-def check_lengths(lengths: np.ndarray) -> None:
+def check_not_empty(lengths: np.ndarray) -> None:
     """Raise ValueError for an empty sequence."""
     if int(lengths.min()) < 1:
         raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqpack_cli.shards.layouts import describe_fields
-from seqpack_cli.shards.row_checks import check_lengths, check_padding, check_rows
+from seqpack_cli.shards.row_checks import check_not_empty, check_padding, check_rows
 from seqpack_cli.shards.row_places import (
     mark_tokens,
     place_in_rows,
@@ -111,7 +111,7 @@ class StreamsBatch:
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError if pieces, streams and data contradict each other."""
-        check_lengths(self.lengths)
+        check_not_empty(self.lengths)
         check_rows(self.lengths, self.row_indices, self.shape[::-1])
         wrong = find_wrong_links(self.resets, self.next_ids)
         if wrong.any():

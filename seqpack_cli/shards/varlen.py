@@ -17,7 +17,7 @@ import numpy as np
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
-from seqpack_cli.shards.row_checks import check_lengths, check_padding, check_rows
+from seqpack_cli.shards.row_checks import check_not_empty, check_padding, check_rows
 from seqpack_cli.shards.row_places import find_padding, mark_tokens, place_in_rows
 from seqpack_cli.tokens.columns.kind import Values
 
@@ -150,7 +150,7 @@ class VarlenBatch:
 
     def check(self, *, pad_id: int) -> None:
         """Raise ValueError if lengths, rows and data contradict each other."""
-        check_lengths(self.lengths)
+        check_not_empty(self.lengths)
         if not self.has_gaps:
             if int(self.lengths.max()) > len(self.data) or int(self._offsets[-1]) != len(self.data):
                 raise ValueError(f"lengths do not add up to the {len(self.data)} ids of data")

@@ -13,7 +13,7 @@ import numpy as np
 from seqpack_cli.batching.limits import Limits, round_up
 from seqpack_cli.errors import check_positive
 from seqpack_cli.ranges import copy_ranges
-from seqpack_cli.shards.row_checks import check_lengths, check_rows
+from seqpack_cli.shards.row_checks import check_not_empty, check_rows
 from seqpack_cli.shards.sequence_arrays import check_padding_value
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
@@ -58,7 +58,7 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
         ValueError: one is empty, or they do not fit the rows, or the ids' dtype cannot hold pad_id.
     """
     lengths, row_length = sequences.lengths, shape.row_length
-    check_lengths(lengths)
+    check_not_empty(lengths)
     batch = VarlenBatch(
         sequences.ids,
         lengths,
