@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.batch_costs import count_costs
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.errors import FolderError
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
@@ -28,7 +29,12 @@ from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
-from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
+from seqpack_cli.training.alike_shards import (
+    check_alike,
+    check_different,
+    join_fingerprints,
+    join_keys,
+)
 from seqpack_cli.training.chosen_columns import (
     choose_columns,
     find_texts,
@@ -119,7 +125,7 @@ class ShardDataset(Dataset[Item]):
         of_decoder = {} if first.decoder is None else first.decoder.manifest
         self.decoder_vocab_size: int | None = of_decoder.get("vocab_size")
         self.decoder_pad_id: int | None = of_decoder.get("pad_id")
-        self.bucket_keys = _join_keys([shards.manifest["bucket_keys"] for shards in opened])
+        self.bucket_keys = join_keys([shards.manifest["bucket_keys"] for shards in opened])
         self.is_fixed = True
         fingerprints = [shards.fingerprint for shards in opened]
         several = len(opened) > 1
@@ -189,7 +195,11 @@ class ShardDataset(Dataset[Item]):
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        return [side.take(index, bytes_kept=bytes_kept) for side in sets[number].sides]
+        sides = [side.take(index, bytes_kept=bytes_kept) for side in sets[number].sides]
+        if len(sides[0].lengths) != len(sides[-1].lengths):
+            num_rows = f"{len(sides[0].lengths)} rows of the encoder, {len(sides[-1].lengths)}"
+            raise FolderError(f"{sets[number].path}: batch {index}: {num_rows} of the decoder")
+        return sides
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Shuffle the batches by a seed; None keeps the order of the shards.
@@ -240,12 +250,3 @@ class ShardDataset(Dataset[Item]):
 def _count_costs(tensors: Tensors, cost: str) -> np.ndarray:
     places = tensors["lengths"], tensors["sequence_offsets"]
     return count_costs(cost, np.diff(tensors["data_offsets"]), *places, tensors.get("widths"))
-
-
-def _join_keys(keys: Sequence[list[Any] | None]) -> list[Any] | None:
-    """Return the bucket keys of all, rising; None if some have none, whose rows have any width.
-
-    A key is a length, or for pairs a tuple of two.
-    """
-    known = [tuple(key) if isinstance(key, list) else key for each in keys for key in each or ()]
-    return None if None in keys else sorted(set(known))
