@@ -17,7 +17,6 @@ from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.batching.batch_costs import count_costs
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.errors import FolderError
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
@@ -45,7 +44,7 @@ from seqpack_cli.training.chosen_columns import (
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
 from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
-from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair
+from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair, take_sides
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
@@ -122,7 +121,7 @@ class ShardDataset(Dataset[Item]):
         self.vocab_size: int = first.manifest["vocab_size"]
         self.pad_id: int = first.manifest["pad_id"]
         self._pairs = choose_pairs(opened, labels, self._hidden, bos_id=bos_id, eos_id=eos_id)
-        of_decoder = {} if first.decoder is None else first.decoder.manifest
+        of_decoder = first.manifest["decoder"] or {}
         self.decoder_vocab_size: int | None = of_decoder.get("vocab_size")
         self.decoder_pad_id: int | None = of_decoder.get("pad_id")
         self.bucket_keys = join_keys([shards.manifest["bucket_keys"] for shards in opened])
@@ -177,13 +176,11 @@ class ShardDataset(Dataset[Item]):
                     f"streams {index.start} to {index.stop}, expected some of the "
                     f"{self.num_streams or 0} streams of a batch"
                 )
-            (batch,) = self._take(index.batch)
-            batch = take_streams(batch, index.start, index.stop)
-        elif self._pairs is not None:
-            encoder, decoder = self._take(index)
-            return make_pair(encoder, decoder, self._tensors, self._pairs)
+            batch = take_streams(self._take(index.batch)[0], index.start, index.stop)
         else:
-            (batch,) = self._take(index)
+            batch, *decoders = self._take(index)
+            if self._pairs is not None:
+                return make_pair(batch, *decoders, self._tensors, self._pairs)
         tensors: Item = self._tensors.from_batch(batch, self.labels, self._hidden)
         return tensors
 
@@ -195,11 +192,7 @@ class ShardDataset(Dataset[Item]):
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        sides = [side.take(index, bytes_kept=bytes_kept) for side in sets[number].sides]
-        if len(sides[0].lengths) != len(sides[-1].lengths):
-            num_rows = f"{len(sides[0].lengths)} rows of the encoder, {len(sides[-1].lengths)}"
-            raise FolderError(f"{sets[number].path}: batch {index}: {num_rows} of the decoder")
-        return sides
+        return take_sides(sets[number], index, bytes_kept=bytes_kept)
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Shuffle the batches by a seed; None keeps the order of the shards.
