@@ -178,9 +178,9 @@ class ShardDataset(Dataset[Item]):
                 )
             batch = take_streams(self._take(index.batch)[0], index.start, index.stop)
         else:
-            batch, *decoders = self._take(index)
+            batch, *others = self._take(index)
             if self._pairs is not None:
-                return make_pair(batch, *decoders, self._tensors, self._pairs)
+                return make_pair(batch, others[0], self._tensors, self._pairs)
         tensors: Item = self._tensors.from_batch(batch, self.labels, self._hidden)
         return tensors
 
