@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
