@@ -26,16 +26,16 @@ FORMS = "{0:%B} {0.day}, {0.year}|the {0.day}{1} of {0:%B}, {0.year}|{0:%a} {0.d
 
 
 class Translator(nn.Module):
-    def __init__(self, num_read: int, num_written: int, hidden_size: int = 128) -> None:
+    def __init__(self, num_written: int, num_iso: int, hidden_size: int = 128) -> None:
         super().__init__()
-        self.read, self.written = nn.Embedding(num_read, 64), nn.Embedding(num_written, 64)
+        self.written, self.iso = nn.Embedding(num_written, 64), nn.Embedding(num_iso, 64)
         self.encoder = nn.GRU(64, hidden_size // 2, batch_first=True, bidirectional=True)
         self.decoder = nn.GRU(64, hidden_size, batch_first=True)
-        self.head = nn.Linear(2 * hidden_size, num_written)
+        self.head = nn.Linear(2 * hidden_size, num_iso)
 
     def encode(self, sequences: PackedSequence) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the decoder attends to (B, T, hidden), its mask, and the first state."""
-        outputs, state = self.encoder(sequences._replace(data=self.read(sequences.data)))
+        outputs, state = self.encoder(sequences._replace(data=self.written(sequences.data)))
         memory, lengths = pad_packed_sequence(outputs, batch_first=True)
         mask = (torch.arange(memory.shape[1]) < lengths[:, None]).to(memory.device)
         return memory, mask, torch.cat([*state], dim=1)[None]
@@ -47,7 +47,7 @@ class Translator(nn.Module):
     def forward(self, pair: seqpack.PairTensors) -> Tensor:
         memory, mask, state = self.encode(pair.encoder.sequences)
         sequences = pair.decoder.sequences  # by its sorted_indices torch finds the state of a row
-        outputs, _ = self.decoder(sequences._replace(data=self.written(sequences.data)), state)
+        outputs, _ = self.decoder(sequences._replace(data=self.iso(sequences.data)), state)
         return self.attend(pad_packed_sequence(outputs, batch_first=True)[0], memory, mask)
 
     @torch.no_grad()
@@ -55,7 +55,7 @@ class Translator(nn.Module):
         """Return the likeliest id after those before it, num_steps times, from ids (B, 1) on."""
         memory, mask, state = self.encode(sequences)
         for _ in range(num_steps):
-            outputs, state = self.decoder(self.written(ids[:, -1:]), state)
+            outputs, state = self.decoder(self.iso(ids[:, -1:]), state)
             ids = torch.cat([ids, self.attend(outputs, memory, mask).argmax(dim=2)], dim=1)
         return ids[:, 1:]
 
@@ -66,14 +66,14 @@ def make_shards(num_pairs: int, folder: Path) -> None:
         for number in torch.randint(36_525, (num_pairs,)).tolist():
             day = date(1950, 1, 1) + timedelta(number)
             suffix = {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10 * (day.day // 10 != 1), "th")
-            read = FORMS.split("|")[number % 3].format(day, suffix)  # one form for each date
-            file.write(json.dumps({"read": read, "written": day.isoformat()}) + "\n")
-    for field, ends in (("read", {}), ("written", {"bos": "<bos>", "eos": "<eos>"})):
+            written = FORMS.split("|")[number % 3].format(day, suffix)  # one form for each date
+            file.write(json.dumps({"written": written, "iso": day.isoformat()}) + "\n")
+    for field, ends in (("written", {}), ("iso", {"bos": "<bos>", "eos": "<eos>"})):
         documents = seqpack.DocumentOptions(text_field=field)
         options = seqpack.TokenizeOptions("bytes", documents=documents, **ends)
         seqpack.tokenize(folder / "pairs.jsonl", folder / field, options)
     packing = seqpack.PackOptions(max_tokens=1024, window=1024, split="train=0.9,test=0.1")
-    seqpack.pack(folder / "read", folder / "shards", packing, decoder=folder / "written")
+    seqpack.pack(folder / "written", folder / "shards", packing, decoder=folder / "iso")
 
 
 def pad_labels(pair: seqpack.PairTensors) -> Tensor:
