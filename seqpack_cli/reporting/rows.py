@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
@@ -134,8 +132,8 @@ def describe_sequence(
     """
     if isinstance(opened, SplitSet):
         name, shards = find_split(opened, index)
-        found = describe_sequence(shards, index, max_text_ids=max_text_ids)
-        return {"sequence": index, "split": name, **found}
+        of_split = describe_sequence(shards, index, max_text_ids=max_text_ids)
+        return {"sequence": index, "split": name, **of_split}
     if isinstance(opened, ShardSet):
         place, ids, columns = find_in_shards(opened, index)
     else:
