@@ -14,6 +14,7 @@ from seqpack_cli.shards.sides import DECODER, ENCODER
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
+NOT_PACKED = "not packed"
 
 
 def list_facts(numbers: dict[str, Any]) -> Facts:
@@ -165,7 +166,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_nonzero(ledger, _SHARDS_LEDGER)
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
-    return facts + [("not packed", words) for _, words in left_out]
+    return facts + [(NOT_PACKED, words) for _, words in left_out]
 
 
 def _list_facts_of_pairs(numbers: dict[str, Any]) -> Facts:
@@ -184,7 +185,7 @@ def _list_facts_of_pairs(numbers: dict[str, Any]) -> Facts:
     facts += list_nonzero(numbers["ledger"], _SHARDS_LEDGER)
     facts += list_repeated(both, options, noun=PAIR)
     left_out = list_not_packed(both, options, noun=PAIR)
-    return facts + [("not packed", words) for _, words in left_out]
+    return facts + [(NOT_PACKED, words) for _, words in left_out]
 
 
 def list_side_facts(numbers: dict[str, Any]) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shlex
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
@@ -30,6 +30,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
 AnyOpened = AnyStore | ShardSet  # with several stores as one
+AnyKind = TypeVar("AnyKind", bound=AnyOpened | SplitSet)
 
 
 def open_any(path: AnyPath) -> Opened:
@@ -74,7 +75,7 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
     )
 
 
-def choose_side(opened: Opened | SplitSet, side: str | None) -> Opened | SplitSet:
+def choose_side(opened: AnyKind, side: str | None) -> AnyKind | ShardSet:
     """Return one side of shards of pairs; None for what was opened, with both sides.
 
     Raises:
@@ -82,12 +83,13 @@ def choose_side(opened: Opened | SplitSet, side: str | None) -> Opened | SplitSe
     """
     if side is None:
         return opened
-    if not isinstance(opened, ShardSet) or opened.decoder is None:
+    one = check_one(opened, f"--side {side}") if isinstance(opened, SplitSet) else opened
+    if not isinstance(one, ShardSet) or one.decoder is None:
         raise OptionError(
-            f"--side {side}: {opened.path} does not hold shards of pairs",
+            f"--side {side}: {show_path(one)} holds no shards of pairs",
             hint="leave out --side, or name shards that pack --decoder wrote",
         )
-    return opened.decoder if side == DECODER else without_decoder(opened)
+    return one.decoder if side == DECODER else without_decoder(one)
 
 
 def without_decoder(shards: ShardSet) -> ShardSet:

@@ -132,8 +132,8 @@ def describe_sequence(
     """
     if isinstance(opened, SplitSet):
         name, shards = find_split(opened, index)
-        found = describe_sequence(shards, index, max_text_ids=max_text_ids)
-        return {"sequence": index, "split": name, **found}
+        of_split = describe_sequence(shards, index, max_text_ids=max_text_ids)
+        return {"sequence": index, "split": name, **of_split}
     if isinstance(opened, ShardSet):
         place, ids, columns = find_in_shards(opened, index)
     else:
