@@ -26,7 +26,11 @@ import seqpack_cli as seqpack
 
 FORMS = (
     *("{0:%B} {0.day}, {0.year}", "{0.day} {0:%b} {0.year}", "{0:%A}, {0:%B} {0.day}{1} {0.year}"),
-    *("the {0.day}{1} of {0:%B}, {0.year}", "{0:%a} {0.day}. {0:%b} '{0:%y}", "{0.year}, {0:%B %d}"),
+    *(
+        "the {0.day}{1} of {0:%B}, {0.year}",
+        "{0:%a} {0.day}. {0:%b} '{0:%y}",
+        "{0.year}, {0:%B %d}",
+    ),
 )
 
 
@@ -85,7 +89,9 @@ def make_shards(num_pairs: int, folder: Path) -> None:
         documents = seqpack.DocumentOptions(text_field=field)
         tokens = seqpack.TokenizeOptions("bytes", documents=documents, **options)
         seqpack.tokenize(folder / "dates.jsonl", folder / field, tokens)
-    rows = seqpack.PackOptions(max_tokens=2048, shuffle=True, window=1024, split="train=0.9,test=0.1")
+    rows = seqpack.PackOptions(
+        max_tokens=2048, shuffle=True, window=1024, split="train=0.9,test=0.1"
+    )
     seqpack.pack(folder / "written", folder / "shards", rows, decoder=folder / "iso")
 
 
