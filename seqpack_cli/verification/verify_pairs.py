@@ -147,9 +147,8 @@ def _run_self_test(
 
 def _find_common(runs: Sequence[Verification], tables: Sequence[BatchTable]) -> list[int]:
     """Return the numbers of the shards of which both sides have batches."""
-    found = [run.find_shards(table) for run, table in zip(runs, tables, strict=True)]
-    numbers: list[int] = np.intersect1d(*found).tolist()
-    return numbers
+    found = (run.find_shards(table).tolist() for run, table in zip(runs, tables, strict=True))
+    return sorted(set.intersection(*map(set, found)))
 
 
 def _keep_common(runs: Sequence[Verification], tables: Sequence[BatchTable]) -> list[BatchTable]:

@@ -99,7 +99,7 @@ def _check_sizes(
         for name, table, limit in both:
             for batch, what in check_limits(table.take(buckets == number), options, limit):
                 yield batch, None, f"{name}: {what}"
-    most, num_cells = options.max_tokens, sum(table.num_cells for table in tables)
+    most, num_cells = options.max_tokens, tables[0].num_cells + tables[1].num_cells
     if most is not None and options.count == "sum":
         for batch in np.flatnonzero(num_cells > most).tolist():
             what = f"{num_cells[batch]} cells on both sides, the options allow at most {most}"
@@ -116,14 +116,12 @@ def _check_buckets(
         longest = [int(table.longest[batch]) for table in tables]
         yield batch, None, f"rows of {longest[0]} and {longest[1]} tokens, which no bucket holds"
     rows = np.flatnonzero(decoder.tensors["lengths"] > 0)
-    lengths = [
-        encoder.tensors["lengths"][match_rows(decoder)[rows]],
-        decoder.tensors["lengths"][rows],
-    ]
-    wrong = find_pair_buckets(*lengths, keys) != buckets[decoder.arrays.batch_of_rows[rows]]
+    first = encoder.tensors["lengths"][match_rows(decoder)[rows]]
+    second = decoder.tensors["lengths"][rows]
+    wrong = find_pair_buckets(first, second, keys) != buckets[decoder.arrays.batch_of_rows[rows]]
     if wrong.any():
         place = int(wrong.argmax())
-        what = f"a pair of {lengths[0][place]} and {lengths[1][place]} tokens belongs to another "
+        what = f"a pair of {first[place]} and {second[place]} tokens belongs to another "
         yield *decoder.arrays.find_batch(int(rows[place])), f"{what}bucket than its batch"
 
 

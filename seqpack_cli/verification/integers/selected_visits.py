@@ -152,12 +152,9 @@ def _make_limits(shards: ShardSet) -> list[Limits]:
     if shards.side is None:
         return make_limits(options, keys)
     limits = make_pair_limits(options, keys)
-    most = (
-        [None if found is None else found - 1 for found in each]
-        for each in zip(*((limit.batch_size, limit.max_tokens) for limit in limits), strict=True)
-    )
-    sums = (None if None in each else 1 + sum(filter(None, each)) for each in most)
-    return [Limits(*sums)]
+    rows = [limit.batch_size - 1 for limit in limits if limit.batch_size is not None]
+    tokens = [limit.max_tokens - 1 for limit in limits if limit.max_tokens is not None]
+    return [Limits(1 + sum(rows) if rows else None, 1 + sum(tokens) if tokens else None)]
 
 
 class _MissingVisits:
