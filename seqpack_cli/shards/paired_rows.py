@@ -7,6 +7,7 @@ import copy
 import numpy as np
 
 from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
@@ -36,13 +37,17 @@ def view_encoder(shards: ShardSet) -> ShardSet:
     return alone
 
 
-def match_rows(shards: ShardSet, index: int) -> np.ndarray:
-    """Return the decoder's row for each row of a batch of pairs, int64[rows], without filler."""
-    assert shards.decoder is not None  # noqa: S101 - of pairs
-    batch = shards.decoder[index].without_filler()
+def list_in_encoder_order(batch: Batch) -> list[int]:
+    """Return the rows of a batch, of a decoder's in the order of the encoder's rows."""
     if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
-        return np.argsort(batch.encoder_rows)
-    return np.arange(len(batch.lengths))
+        return list(map(int, np.argsort(batch.encoder_rows)))
+    return list(range(len(batch.lengths)))
+
+
+def match_rows(shards: ShardSet, index: int) -> list[int]:
+    """Return the decoder's row for each row of a batch of pairs, without filler."""
+    assert shards.decoder is not None  # noqa: S101 - of pairs
+    return list_in_encoder_order(shards.decoder[index].without_filler())
 
 
 def find_partner(shards: ShardSet, index: int, row: int) -> int:
