@@ -60,7 +60,7 @@ def describe_batch(
     if shards.decoder is None:
         return found
     decoder = _describe_side(shards.decoder, index, max_text_ids)
-    for row, other in enumerate(match_rows(shards, index).tolist()):
+    for row, other in enumerate(match_rows(shards, index)):
         found["rows"][row]["decoder_row"] = other
         decoder["rows"][other]["encoder_row"] = row
     return {**found, **_find_pair_key(shards, index), "decoder": decoder}

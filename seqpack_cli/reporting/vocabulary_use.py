@@ -52,8 +52,9 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
 
 def _name(opened: AnyOpened) -> dict[str, Any]:
     named = {"kind": "vocabulary", "path": show_path(opened)}
-    is_alone = isinstance(opened, ShardSet) and opened.decoder is None and opened.side is not None
-    return {**named, "side": opened.side} if is_alone else named
+    if isinstance(opened, ShardSet) and opened.side is not None and opened.decoder is None:
+        named["side"] = opened.side
+    return named
 
 
 def _describe_side(opened: AnyOpened, progress: Progress) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from seqpack_cli.reporting.contents import (
     measure_batches,
     read_lengths,
 )
-from seqpack_cli.reporting.opened import AnyOpened, Opened, show_path, without_decoder
+from seqpack_cli.reporting.opened import AnyOpened, Opened, show_path
 from seqpack_cli.reporting.pictures.batch_panel import is_small, make_batch_panel
 from seqpack_cli.reporting.pictures.column_panel import make_column_panels
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
@@ -32,6 +32,7 @@ from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.paired_rows import view_encoder
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import SIDES
 
@@ -60,7 +61,7 @@ def make_panels(
         check_batch(opened, batch)
     typical = choose_batch(measure_batches(opened))
     panels = []
-    sides = (without_decoder(opened), found), (opened.decoder, found.get("decoder", NOTHING))
+    sides = (view_encoder(opened), found), (opened.decoder, found.get("decoder", NOTHING))
     for name, (side, numbers) in zip(SIDES, sides, strict=True):
         for panel in _make_panels(side, batch, numbers.get("columns", ()), typical=typical):
             title = f"{name.capitalize()}: {panel.title[0].lower()}{panel.title[1:]}"
@@ -101,6 +102,16 @@ def _make_panels(
 def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     """Return the panels of what `compare_plans` returns."""
     return [make_plan_panel(compared)]
+
+
+def make_plan_title(compared: dict[str, Any]) -> str:
+    """Return the title of the picture of what `plan` returns, one line."""
+    path = cut_front(escape_controls(compared["path"]), MAX_PATH_COLUMNS)
+    num_tokens = count(compared["num_tokens"], "token")
+    if "num_pairs" in compared:
+        return f"{path}: {count(compared['num_pairs'], 'pair')}, {num_tokens}"
+    kind = "token store" if len(compared["stores"]) == 1 else "token stores"
+    return f"{path}: {kind}, {count(compared['num_sequences'], 'sequence')}, {num_tokens}"
 
 
 def make_title(opened: AnyOpened) -> str:

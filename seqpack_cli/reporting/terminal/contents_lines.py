@@ -11,9 +11,8 @@ from seqpack_cli.reporting.facts import (
     PATH_LABEL,
     Facts,
     list_facts,
-    list_side_facts,
-    view_sides,
 )
+from seqpack_cli.reporting.pair_facts import list_pair_facts, list_side_facts, view_sides
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
@@ -46,7 +45,7 @@ def show_numbers(numbers: dict[str, Any]) -> list[str]:
 def _show_pairs(numbers: dict[str, Any]) -> list[str]:
     """Return the lines of both sides together, then those of each side."""
     lines = [_title(numbers)]
-    for label, value in list_facts(numbers):
+    for label, value in list_pair_facts(numbers):
         lines += _show_fact(label, value)
     for name, side in view_sides(numbers):
         lines += ["", name, *_show_facts(side, list_side_facts(side))]
