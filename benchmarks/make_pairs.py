@@ -33,15 +33,13 @@ def main(out: Path, folders: tuple[Path, ...], languages: tuple[str, ...], most:
     paths = sorted(path for folder in folders for path in folder.rglob("*.mo"))
     pairs = itertools.islice(iter_distinct(iter_pairs(paths, languages)), int(float(most)))
     with out.open("w") as file:
-        for number, (source, target, language) in enumerate(pairs, start=1):
+        for source, target, language in pairs:
             record = {"src": source, "tgt": target, "lang": language}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    click.echo(f"{number:,} pairs from {len(paths):,} catalogs")
+    click.echo(f"{len(paths):,} catalogs read")
 
 
-def iter_pairs(
-    paths: Iterable[Path], languages: tuple[str, ...]
-) -> Iterator[tuple[str, str, str]]:
+def iter_pairs(paths: Iterable[Path], languages: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """Yield each message, its translation and the language."""
     for path in paths:
         language = path.parent.parent.name

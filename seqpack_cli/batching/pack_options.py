@@ -67,7 +67,7 @@ class PackOptions:
     seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
     # "auto", or the bucket keys: lengths, or for pairs (encoder, decoder).
     buckets: str | Sequence[int] | Sequence[Sequence[int]] | None = None
-    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 256
+    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 1024
     fill: str | None = None  # of varlen rows: "best-fit" (None), "sequential" or "chunk"
     overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"

@@ -20,7 +20,11 @@ from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.limits import ROWS_PER_BLOCK, Limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.pair_buckets import choose_pair_buckets, find_pair_buckets
+from seqpack_cli.batching.pair_buckets import (
+    choose_num_pair_buckets,
+    choose_pair_buckets,
+    find_pair_buckets,
+)
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.ranges import to_offsets
@@ -107,8 +111,22 @@ def choose_pair_keys(
     if options.pair_keys is not None:
         return list(options.pair_keys)
     assert options.num_buckets is not None  # noqa: S101 - resolved
+    num_batches = _estimate_batches(lengths, decoder_lengths, options)
+    num_buckets = min(options.num_buckets, choose_num_pair_buckets(num_batches))
     multiple = options.pad_to_multiple
-    return choose_pair_buckets(lengths, decoder_lengths, options.num_buckets, multiple=multiple)
+    return choose_pair_buckets(lengths, decoder_lengths, num_buckets, multiple=multiple)
+
+
+def _estimate_batches(
+    lengths: np.ndarray, decoder_lengths: np.ndarray, options: PackOptions
+) -> int:
+    """Return about how many batches there would be without buckets and without padding."""
+    num_batches = len(lengths) // (options.batch_size or len(lengths))
+    if options.max_tokens is None:
+        return num_batches
+    join = np.add if options.count == "sum" else np.maximum
+    num_tokens = int(join(lengths, decoder_lengths).sum(dtype=np.int64))
+    return max(num_batches, num_tokens // options.max_tokens)
 
 
 def make_pair_limits(options: PackOptions, keys: Sequence[PairKey] | None) -> list[PairLimits]:

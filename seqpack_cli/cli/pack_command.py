@@ -95,7 +95,8 @@ from seqpack_cli.runs.executor import Executor
 @click.option(
     "--num-buckets",
     type=POSITIVE,
-    help="Maximum number of buckets for --buckets auto.  [default: 8, for pairs 256]",
+    help="Maximum number of buckets for --buckets auto. Pairs have at most one for every five "
+    "batches.  [default: 8, for pairs 1024]",
 )
 @click.option(
     "--fill",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
@@ -35,6 +35,15 @@ def spell_batches(manifest: Mapping[str, Any]) -> str | None:
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
     most = "up to " if num_cells < ledger["num_batches"] * num_rows * length else ""
     return f"{most}{count(num_rows, 'row')} of {length:,}"
+
+
+def spell_keys(keys: Sequence[Any]) -> list[str]:
+    """Return bucket keys as text.
+
+    >>> spell_keys([32, 64]), spell_keys([[10, 15]])
+    (['32', '64'], ['(10, 15)'])
+    """
+    return [str(tuple(key) if isinstance(key, list) else key) for key in keys]
 
 
 def list_batches(numbers: dict[str, Any]) -> list[tuple[str, str]]:

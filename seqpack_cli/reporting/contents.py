@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.reporting.batch_facts import spell_batches
@@ -17,16 +17,18 @@ from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.duplicates import count_duplicates
 from seqpack_cli.reporting.lengths import summarize_lengths
-from seqpack_cli.reporting.opened import Opened, find_store, open_any_or_splits
+from seqpack_cli.reporting.opened import Opened, choose_side, find_store, open_any_or_splits
+from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_splits, describe_stores
-from seqpack_cli.reporting.target_warnings import find_warnings, list_target_options
+from seqpack_cli.reporting.store_warnings import find_own_warnings, name_sides, warn_of_splits
+from seqpack_cli.reporting.target_warnings import list_target_options
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.split_manifest import SplitSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
@@ -42,18 +44,32 @@ SHARDS_FIELDS = (
     "tokenizer_blake3",
 )
 
+OF_DECODER = (  # the numbers of shards that each side has
+    *(name for name in SHARDS_FIELDS if name in DECODER_FIELDS),
+    "stores",
+    "ledger",
+    "padding_ratio",
+    "columns",
+    "target_options",
+    "lengths",
+)
+
 
 @checks_arguments
-def inspect(path: AnyPath) -> dict[str, Any]:
+def inspect(path: AnyPath, *, side: str | None = None) -> dict[str, Any]:
     """Return the numbers of a token store, shards or splits, as `seqpack inspect --json` does.
 
     Args:
         path: the folder of one of them.
+        side: of shards of pairs, "encoder" or "decoder" for the numbers of that side alone; None
+            for those of the encoder with the `decoder`'s, and of `both` together.
 
     Raises:
         FolderError: it is none of them, incomplete or damaged.
+        OptionError: there is no such side.
     """
-    return describe(open_any_or_splits(path))
+    check_choice("side", side, (None, *SIDES))
+    return describe(choose_side(open_any_or_splits(path), side))
 
 
 def describe(opened: Opened | SplitSet) -> dict[str, Any]:
@@ -63,12 +79,16 @@ def describe(opened: Opened | SplitSet) -> dict[str, Any]:
         FolderError: its tokenizer.json is damaged.
     """
     if isinstance(opened, SplitSet):
-        more = {"warnings": _warn_of_splits(opened), "run": _read_run(opened.path)}
+        more = {"warnings": warn_of_splits(opened), "run": _read_run(opened.path)}
         return {**describe_splits(opened), **more}
-    check_kept_tokenizer(opened.path, opened.manifest)
-    if isinstance(opened, ShardSet):
-        return _describe_shards(opened)
-    return _describe_store(opened)
+    for side in opened.sides if isinstance(opened, ShardSet) else [opened]:
+        check_kept_tokenizer(side.path, side.manifest)
+    if not isinstance(opened, ShardSet):
+        return _describe_store(opened)
+    if opened.decoder is not None:
+        return _describe_pairs(opened)
+    numbers = _describe_shards(opened)
+    return numbers if opened.side is None else {**numbers, "side": opened.side}
 
 
 def _describe_store(store: TokenStore) -> dict[str, Any]:
@@ -118,6 +138,17 @@ def _describe_shards(shards: ShardSet) -> dict[str, Any]:
     }
 
 
+def _describe_pairs(shards: ShardSet) -> dict[str, Any]:
+    """Return the numbers of the encoder's side, with those of the `decoder` and of `both`."""
+    encoder, decoder = (_describe_shards(side) for side in shards.sides)
+    return {
+        **encoder,
+        "warnings": name_sides([encoder["warnings"], decoder["warnings"]]),
+        "decoder": {name: decoder[name] for name in OF_DECODER},
+        "both": add_up_sides([encoder["ledger"], decoder["ledger"]]),
+    }
+
+
 def _describe_columns(opened: Opened) -> dict[str, Any]:
     """Return what the columns hold, what made the targets, and what may be wrong with them."""
     store, columns = find_store(opened, check_indices=False), describe_columns(opened)
@@ -126,30 +157,8 @@ def _describe_columns(opened: Opened) -> dict[str, Any]:
     return {
         "columns": columns,
         "target_options": list_target_options(store) if counted else None,
-        "warnings": _find_warnings(opened, store, counted),
+        "warnings": find_own_warnings(opened, store, counted),
     }
-
-
-def _find_warnings(
-    opened: Opened | SplitSet, store: AnyStore | None, counted: dict[str, tuple[int, int]]
-) -> list[dict[str, Any]]:
-    """Return what may be wrong; of shards whose token store is damaged, what they tell alone."""
-    try:
-        return find_warnings(store, counted)
-    except FolderError:
-        if store is opened:
-            raise
-        return find_warnings(None, counted)
-
-
-def _warn_of_splits(splits: SplitSet) -> list[dict[str, Any]]:
-    """Return what may be wrong with the targets of each split, and with their stores."""
-    counted = {}
-    for name, shards in splits.splits.items():
-        ledger = shards.manifest["ledger"]
-        if TARGETS in shards.columns:
-            counted[name] = ledger["num_target_tokens"], ledger["num_tokens"]
-    return _find_warnings(splits, find_store(shards, check_indices=False), counted)
 
 
 def measure_batches(shards: ShardSet) -> BatchTable:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from seqpack_cli.reporting.batch_facts import list_batches, spell_padding
+from seqpack_cli.reporting.batch_facts import list_batches, spell_keys, spell_padding
 from seqpack_cli.reporting.column_facts import find_counts
+from seqpack_cli.reporting.left_out import PAIR, count_both, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
-from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
 
 
 def list_facts(numbers: dict[str, Any]) -> Facts:
-    """Return the labels and values that describe a token store or shards."""
+    """Return the labels and values that describe a token store or shards.
+
+    Of pairs these are the ones of both sides together; see `list_side_facts`.
+    """
+    if numbers.get("decoder") is not None:
+        return _list_facts_of_pairs(numbers)
     if numbers["kind"] == "shards":
         return _list_facts_of_shards(numbers)
     return _list_facts_of_store(numbers)
@@ -75,6 +81,7 @@ def list_target_facts(numbers: dict[str, Any]) -> Facts:
 def spell_warning(warning: dict[str, Any]) -> tuple[str, str]:
     """Return what a warning of `describe` says, and what to do."""
     where = f"{warning['split']}: " if "split" in warning else ""
+    where += f"{warning['side']}: " if "side" in warning else ""
     return f"{where}{warning['message']}", warning["hint"]
 
 
@@ -92,28 +99,6 @@ def _list_target_options(options: list[dict[str, Any]]) -> Facts:
     ]
 
 
-def list_not_packed(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
-    """Return the reasons for which sequences were not packed, each with counts and words.
-
-    Args:
-        options: those recorded in the manifest of the shards.
-    """
-    num_tokens = ledger["num_dropped_tokens"]
-    return [
-        (reason, f"{_count_both(num, num_tokens[reason])} {_spell_reason(reason, options)}")
-        for reason, num in ledger["num_dropped_sequences"].items()
-        if num
-    ]
-
-
-def list_repeated(ledger: dict[str, Any], options: dict[str, Any]) -> Facts:
-    """Return the visits beyond the first as "repeated" with their counts, if there are any."""
-    if not ledger["num_repeated_sequences"]:
-        return []
-    counts = _count_both(ledger["num_repeated_sequences"], ledger["num_repeated_tokens"])
-    return [("repeated", f"{counts} by {_name_passes(options)}")]
-
-
 def list_store_facts(stores: list[dict[str, Any]]) -> Facts:
     """Return the store of shards; of several stores, or other than one pass, also the counts."""
     if not selects_passes(stores):
@@ -122,7 +107,7 @@ def list_store_facts(stores: list[dict[str, Any]]) -> Facts:
         (
             PATH_LABEL,
             f"{entry['path']}: {count_passes(entry['passes'])}, "
-            f"{_count_both(entry['num_packed_sequences'], entry['num_packed_tokens'])} "
+            f"{count_both(entry['num_packed_sequences'], entry['num_packed_tokens'])} "
             f"({show_share(entry['packed_share'])} of all tokens)",
         )
         for entry in stores
@@ -138,24 +123,6 @@ def count_passes(passes: str) -> str:
     return f"{passes} {'pass' if passes == '1' else 'passes'}"
 
 
-def _count_both(num_sequences: int, num_tokens: int) -> str:
-    return f"{count(num_sequences, 'sequence')}, {count(num_tokens, 'token')}"
-
-
-def _name_passes(options: dict[str, Any]) -> str:
-    return "--passes" if options["share"] is None else "--share"
-
-
-def _spell_reason(reason: str, options: dict[str, Any]) -> str:
-    if reason == OTHER_SPLITS:
-        return "in other splits"
-    if reason == PASSES:
-        return f"left out by {_name_passes(options)}"
-    if reason == NO_TARGET:
-        return "dropped: no target"
-    return f"dropped by --{reason.replace('_', '-')}"
-
-
 def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
     ledger = numbers["ledger"]
     run = numbers["run"] or {}
@@ -167,7 +134,7 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("tokens", f"{ledger['num_tokens']:,}"),
         *list_target_facts(numbers),
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
-        ("vocabulary", f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"),
+        ("vocabulary", _spell_vocabulary(numbers)),
         ("special ids", _special_ids(numbers)),
         *_tell_tokenizer(numbers),
         _tell_maker(numbers["made_by"], run),
@@ -199,6 +166,47 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
     return facts + [("not packed", words) for _, words in left_out]
+
+
+def _list_facts_of_pairs(numbers: dict[str, Any]) -> Facts:
+    both, options = numbers["both"], numbers["options"]
+    size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
+    padding = f"{show_share(both['padding_ratio'])} of all cells of both sides"
+    facts: Facts = [
+        *list_batches(numbers),
+        ("pairs", f"{both['num_pairs']:,}"),
+        ("tokens", f"{both['num_tokens']:,} on both sides"),
+        ("padding", padding if both["num_padding_cells"] else "none"),
+        ("size", size),
+    ]
+    if numbers["bucket_keys"] is not None:
+        facts.append(("bucket keys", list_some(spell_keys(numbers["bucket_keys"]))))
+    facts += list_nonzero(numbers["ledger"], _SHARDS_LEDGER)
+    facts += list_repeated(both, options, noun=PAIR)
+    left_out = list_not_packed(both, options, noun=PAIR)
+    return facts + [("not packed", words) for _, words in left_out]
+
+
+def list_side_facts(numbers: dict[str, Any]) -> Facts:
+    """Return the labels and values of one side of pairs, except those of its lengths."""
+    return [
+        ("tokens", f"{numbers['ledger']['num_tokens']:,}"),
+        *list_target_facts(numbers),
+        ("padding", spell_padding(numbers)),
+        ("vocabulary", _spell_vocabulary(numbers)),
+        *_tell_tokenizer(numbers),
+        *list_store_facts(numbers["stores"]),
+    ]
+
+
+def view_sides(numbers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of each side of pairs, and its numbers."""
+    return [(ENCODER, numbers), (DECODER, {**numbers, **numbers["decoder"]})]
+
+
+def _spell_vocabulary(numbers: dict[str, Any]) -> str:
+    ids = f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"
+    return f"{ids}, {numbers['dtype']}" if numbers["kind"] == "shards" else ids
 
 
 def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import SplitSet, open_splits
 from seqpack_cli.tokens.open_store import (
@@ -70,6 +72,29 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
         f"{option}: {opened.path} holds {count(len(opened.splits), 'split')}, expected one",
         hint=f"seqpack inspect {shlex.quote(str(first))} {option}",
     )
+
+
+def choose_side(opened: Opened | SplitSet, side: str | None) -> Opened | SplitSet:
+    """Return one side of shards of pairs; None for what was opened, with both sides.
+
+    Raises:
+        OptionError: it is not one shard set of pairs.
+    """
+    if side is None:
+        return opened
+    if not isinstance(opened, ShardSet) or opened.decoder is None:
+        raise OptionError(
+            f"--side {side}: {opened.path} does not hold shards of pairs",
+            hint="leave out --side, or name shards that pack --decoder wrote",
+        )
+    return opened.decoder if side == DECODER else without_decoder(opened)
+
+
+def without_decoder(shards: ShardSet) -> ShardSet:
+    """Return the encoder's side of pairs alone, or all of shards that hold no pairs."""
+    alone = copy.copy(shards)
+    alone.decoder = None
+    return alone
 
 
 def name_kind(opened: Opened) -> str:

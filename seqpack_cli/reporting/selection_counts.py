@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 
@@ -31,13 +32,18 @@ def selects_passes(stores: list[dict[str, Any]]) -> bool:
 
 
 def describe_splits(splits: SplitSet) -> dict[str, Any]:
-    """Return the numbers of all splits: those before anything is dropped, and those packed."""
+    """Return the numbers of all splits: those before anything is dropped, and those packed.
+
+    Of pairs the numbers before are the encoder's, and each split has its `decoder` side and `both`.
+    """
     manifest = splits.manifest
     total = sum(entry["num_tokens"] for entry in manifest["splits"])
     return {
         "kind": "splits",
         "path": str(splits.path),
-        **{name: manifest[name] for name in ("split_seed", "split_by", "stores", "options")},
+        **{
+            name: manifest[name] for name in ("split_seed", "split_by", *FIELDS_OF_SIDES, "options")
+        },
         "splits": [
             {
                 **entry,
@@ -50,13 +56,23 @@ def describe_splits(splits: SplitSet) -> dict[str, Any]:
 
 
 def _describe_packed(shards: ShardSet) -> dict[str, Any]:
-    manifest, ledger = shards.manifest, shards.manifest["ledger"]
-    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
-    return {
+    found = {
         "path": str(shards.path),
         "layout": shards.layout,
         "num_shards": shards.num_shards,
-        "bytes": sum(entry["bytes"] for entry in manifest["shards"]),
+        "bytes": sum(entry["bytes"] for entry in shards.manifest["shards"]),
+        **_describe_side(shards),
+    }
+    if shards.decoder is not None:
+        found["decoder"] = _describe_side(shards.decoder)
+        found["both"] = add_up_sides([side.manifest["ledger"] for side in shards.sides])
+    return found
+
+
+def _describe_side(shards: ShardSet) -> dict[str, Any]:
+    manifest, ledger = shards.manifest, shards.manifest["ledger"]
+    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    return {
         "padding_ratio": round(ledger["num_padding_cells"] / max(num_cells, 1), 6),
         **_describe_targets(shards),
         "stores": describe_stores(manifest),

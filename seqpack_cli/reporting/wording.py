@@ -189,8 +189,8 @@ def quote_text(text: str) -> str:
     return escape_controls(json.dumps(text, ensure_ascii=False))
 
 
-def list_some(values: Sequence[int], width: int = VALUE_WIDTH) -> str:
-    """List as many numbers as fit, and the count of the others.
+def list_some(values: Sequence[object], width: int = VALUE_WIDTH) -> str:
+    """List as many numbers or keys as fit, and the count of the others.
 
     >>> list_some(range(30), 20)
     '0 1 2 3 and 26 more'

@@ -101,12 +101,10 @@ class PackedLayout:
         steps_of = np.repeat(np.arange(len(num_steps)), num_steps)
         # a sum, since a difference could wrap around
         wrong[steps_of[found != after + num_ending]] = True
-        if "encoder_rows" in tensors:
-            # each row of the encoder's batch is named once: a row that is not leaves a count of 0
-            rows, sizes = tensors["encoder_rows"], np.diff(offsets)[batch_of]
-            firsts = np.repeat(offsets[:-1], np.diff(offsets))
-            inside = np.clip(rows, 0, sizes - 1)
-            num_named = np.bincount(firsts + inside, minlength=len(rows))
+        if "encoder_rows" in tensors:  # each row of the encoder's batch is named once
+            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)[batch_of]
+            inside = np.clip(rows, 0, num_rows - 1)
+            num_named = np.bincount(offsets[:-1][batch_of] + inside, minlength=len(rows))
             wrong[batch_of[(num_named != 1) | (rows != inside)]] = True
         return wrong
 

@@ -7,6 +7,7 @@ classes from every batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from blake3 import blake3
 
@@ -54,6 +55,15 @@ def join_fingerprints(fingerprints: Sequence[str]) -> str:
     """Return the checksum of batches one after another, from those of the parts."""
     spelled = " ".join(["concatenation", *fingerprints])
     return blake3(spelled.encode()).hexdigest()
+
+
+def join_keys(keys: Sequence[list[Any] | None]) -> list[Any] | None:
+    """Return the bucket keys of all, rising; None if some have none, whose rows have any width.
+
+    A key is a length, or for pairs a tuple of two.
+    """
+    known = [tuple(key) if isinstance(key, list) else key for each in keys for key in each or ()]
+    return None if None in keys else sorted(set(known))
 
 
 def _check_both(shards: ShardSet, first: ShardSet) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import describe_fields
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import PREFIX
@@ -101,6 +102,20 @@ def choose_pairs(
     }
     ends = DecoderEnds(pad_id=decoders[0].manifest["pad_id"], fills=fills, **special_ids)
     return PairOptions(labels, ends, [name.removeprefix(PREFIX) for name in hidden])
+
+
+def take_sides(shards: ShardSet, index: SupportsIndex, *, bytes_kept: int) -> list[Any]:
+    """Return a batch as each side of the shards has it; that of single sequences alone.
+
+    Raises:
+        FolderError: it is damaged, or the sides have other numbers of rows.
+    """
+    batches = [side.take(index, bytes_kept=bytes_kept) for side in shards.sides]
+    num_rows = [len(batch.lengths) for batch in batches]
+    if num_rows[0] != num_rows[-1]:
+        found = f"{num_rows[0]} rows of the encoder, {num_rows[-1]} of the decoder"
+        raise FolderError(f"{shards.path}: batch {index}: {found}")
+    return batches
 
 
 def make_pair(

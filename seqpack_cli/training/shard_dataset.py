@@ -28,7 +28,12 @@ from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
-from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
+from seqpack_cli.training.alike_shards import (
+    check_alike,
+    check_different,
+    join_fingerprints,
+    join_keys,
+)
 from seqpack_cli.training.chosen_columns import (
     choose_columns,
     find_texts,
@@ -39,7 +44,7 @@ from seqpack_cli.training.chosen_columns import (
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
 from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
-from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair
+from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair, take_sides
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
@@ -116,10 +121,10 @@ class ShardDataset(Dataset[Item]):
         self.vocab_size: int = first.manifest["vocab_size"]
         self.pad_id: int = first.manifest["pad_id"]
         self._pairs = choose_pairs(opened, labels, self._hidden, bos_id=bos_id, eos_id=eos_id)
-        of_decoder = {} if first.decoder is None else first.decoder.manifest
+        of_decoder = first.manifest["decoder"] or {}
         self.decoder_vocab_size: int | None = of_decoder.get("vocab_size")
         self.decoder_pad_id: int | None = of_decoder.get("pad_id")
-        self.bucket_keys = _join_keys([shards.manifest["bucket_keys"] for shards in opened])
+        self.bucket_keys = join_keys([shards.manifest["bucket_keys"] for shards in opened])
         self.is_fixed = True
         fingerprints = [shards.fingerprint for shards in opened]
         several = len(opened) > 1
@@ -171,13 +176,11 @@ class ShardDataset(Dataset[Item]):
                     f"streams {index.start} to {index.stop}, expected some of the "
                     f"{self.num_streams or 0} streams of a batch"
                 )
-            (batch,) = self._take(index.batch)
-            batch = take_streams(batch, index.start, index.stop)
-        elif self._pairs is not None:
-            encoder, decoder = self._take(index)
-            return make_pair(encoder, decoder, self._tensors, self._pairs)
+            batch = take_streams(self._take(index.batch)[0], index.start, index.stop)
         else:
-            (batch,) = self._take(index)
+            batch, *others = self._take(index)
+            if self._pairs is not None:
+                return make_pair(batch, others[0], self._tensors, self._pairs)
         tensors: Item = self._tensors.from_batch(batch, self.labels, self._hidden)
         return tensors
 
@@ -189,7 +192,7 @@ class ShardDataset(Dataset[Item]):
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        return [side.take(index, bytes_kept=bytes_kept) for side in sets[number].sides]
+        return take_sides(sets[number], index, bytes_kept=bytes_kept)
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Shuffle the batches by a seed; None keeps the order of the shards.
@@ -240,12 +243,3 @@ class ShardDataset(Dataset[Item]):
 def _count_costs(tensors: Tensors, cost: str) -> np.ndarray:
     places = tensors["lengths"], tensors["sequence_offsets"]
     return count_costs(cost, np.diff(tensors["data_offsets"]), *places, tensors.get("widths"))
-
-
-def _join_keys(keys: Sequence[list[Any] | None]) -> list[Any] | None:
-    """Return the bucket keys of all, rising; None if some have none, whose rows have any width.
-
-    A key is a length, or for pairs a tuple of two.
-    """
-    known = [tuple(key) if isinstance(key, list) else key for each in keys for key in each or ()]
-    return None if None in keys else sorted(set(known))

@@ -62,12 +62,11 @@ def shift_rows(batch: DecoderBatch, ends: DecoderEnds) -> tuple[DecoderBatch, np
     """
     is_single = batch.lengths == 1
     if is_single.any():
-        row = int(is_single.argmax())
-        which = "" if batch.original_indices is None else f" ({batch.original_indices[row]})"
+        row, indices = int(is_single.argmax()), batch.original_indices
+        place = f"row {row}" if indices is None else f"sequence {indices[row]}"
         raise ValueError(
-            f"row {row}{which} of the decoder has 1 token, expected at least 2: the input is a row "
-            "without its last one; pass bos_id= or eos_id=, or pack with "
-            "--where 'decoder.@length > 1'"
+            f"{place} of the decoder has 1 token, expected at least 2, of which the last is no "
+            "input: pass bos_id= or eos_id=, or pack with --where 'decoder.@length > 1'"
         )
     cells = batch.shorten()
     labels = _take(make_next_labels(batch), cells.data, IGNORED)

@@ -23,6 +23,7 @@ from seqpack_cli.reporting.wording import (
     quote_text,
     show_share,
 )
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
 MAX_ROWS = 20
 MAX_COLUMNS = 3
@@ -32,11 +33,14 @@ NO_ID = "-"  # of a sequence that does not go on in the next batch
 
 def show_batch(batch: dict[str, Any]) -> list[str]:
     """Return the lines of a batch: its shape, a drawing, and the beginning of each row."""
+    title = f"batch {batch['batch']}  ({batch['shard']}, batch {batch['batch_in_shard']})"
+    if "decoder" in batch:
+        return [cut(title, WIDTH), *_show_pairs(batch)]
     shares_rows = LAYOUTS[batch["layout"]].shares_rows
     entries = batch["sequences" if shares_rows else "rows"]
     has_text = entries[0]["text"] is not None
     return [
-        cut(f"batch {batch['batch']}  ({batch['shard']}, batch {batch['batch_in_shard']})", WIDTH),
+        cut(title, WIDTH),
         *(_list_shared_rows(batch) if shares_rows else _list_rows(batch)),
         *([] if has_text else [pair("text", NO_TOKENIZER)]),
         "",
@@ -44,6 +48,26 @@ def show_batch(batch: dict[str, Any]) -> list[str]:
         "",
         *_show_entries(batch, entries),
     ]
+
+
+def _show_pairs(batch: dict[str, Any]) -> list[str]:
+    """Return the numbers and a drawing of each side, then the rows, two for each pair."""
+    decoder, lines = {"padding_side": "right", **batch["decoder"]}, []
+    key = batch.get("bucket_key")
+    if key is not None:
+        lines.append(pair("bucket key", f"{key[0]:,} x {key[1]:,}"))
+    for name, side in ((ENCODER, {**batch, "bucket_key": None}), (DECODER, decoder)):
+        lines += ["", name, *_list_rows(side), "", *_draw_rows(side)]
+    shown, names = [], {ENCODER: batch["rows"], DECODER: decoder["rows"]}
+    shared = names[ENCODER][0]["columns"].keys() & names[DECODER][0]["columns"].keys()
+    for number, row in enumerate(names[ENCODER][:MAX_ROWS]):
+        for name, place in ((ENCODER, number), (DECODER, row["decoder_row"])):
+            entry = names[name][place]
+            columns = {it: value for it, value in entry["columns"].items() if it in shared}
+            shown.append({**entry, "columns": columns, "side": name, "row": place})
+    hidden = batch["num_rows"] - batch["num_filler_rows"] - MAX_ROWS
+    more = f"      and {count(hidden, 'more pair')} (all with --json)"
+    return [*lines, "", *_draw_table(batch, shown), *([more] if hidden > 0 else [])]
 
 
 def _list_rows(batch: dict[str, Any]) -> list[str]:
@@ -109,19 +133,24 @@ def _draw_shared_rows(batch: dict[str, Any]) -> list[str]:
 
 def _show_entries(batch: dict[str, Any], entries: Sequence[dict[str, Any]]) -> list[str]:
     """Return the table of the rows of a batch, or of the sequences in its rows."""
-    shown, has_text = entries[:MAX_ROWS], entries[0]["text"] is not None
+    hidden, noun = len(entries) - MAX_ROWS, "sequence" if "sequences" in batch else "row"
+    more = f"      and {count(hidden, f'more {noun}')} (all with --json)"
+    lines = _draw_table(batch, entries[:MAX_ROWS])
+    return [*lines, more] if hidden > 0 else lines
+
+
+def _draw_table(batch: dict[str, Any], shown: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of some entries, with a heading."""
+    has_text = any(entry["text"] is not None for entry in shown)
     values = _make_values([entry["columns"] for entry in shown])
     values[0] += "text" if has_text else "ids"
     for place, entry in enumerate(shown, 1):
         if entry.get("piece_start"):
             values[place] += f"(from token {entry['piece_start']:,}) "
         ids = " ".join(map(str, entry["ids"][:WIDTH]))
-        values[place] += quote_text(entry["text"]) if has_text else ids
+        values[place] += ids if entry["text"] is None else quote_text(entry["text"])
     rows = zip(*_make_numbers(batch, shown), values, strict=True)
-    lines = [cut(f"{' '.join(numbers)}  {value}", WIDTH) for *numbers, value in rows]
-    hidden, noun = len(entries) - MAX_ROWS, "sequence" if "sequences" in batch else "row"
-    more = f"      and {count(hidden, f'more {noun}')} (all with --json)"
-    return [*lines, more] if hidden > 0 else lines
+    return [cut(f"{' '.join(numbers)}  {value}", WIDTH) for *numbers, value in rows]
 
 
 def _make_numbers(batch: dict[str, Any], shown: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -132,9 +161,13 @@ def _make_numbers(batch: dict[str, Any], shown: Sequence[dict[str, Any]]) -> lis
         _align(name, numbers, len(name) + 2 * (not place))
         for place, (name, numbers) in enumerate(places.items())
     ]
+    if "side" in shown[0]:
+        columns.insert(
+            0, [fill(name, len(ENCODER)) for name in ("side", *(it["side"] for it in shown))]
+        )
     columns.append(_align("sequence", [entry["original_index"] for entry in shown], 9))
     columns.append(_align("length", [entry["length"] for entry in shown], 8))
-    if "num_targets" in shown[0]:
+    if all("num_targets" in entry for entry in shown):
         columns.append(_align("targets", [entry["num_targets"] for entry in shown], 8))
         columns.append(_align("share", [show_share(entry["target_share"]) for entry in shown], 7))
     if "resets" in batch:

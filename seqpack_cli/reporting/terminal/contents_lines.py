@@ -6,7 +6,13 @@ from typing import Any
 
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.column_facts import list_column_facts
-from seqpack_cli.reporting.facts import PATH_LABEL, list_facts
+from seqpack_cli.reporting.facts import (
+    PATH_LABEL,
+    Facts,
+    list_facts,
+    list_side_facts,
+    view_sides,
+)
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
@@ -24,21 +30,39 @@ from seqpack_cli.reporting.wording import (
 BAR_WIDTH = 40
 MAX_COLUMNS = 16
 MAX_LINES_OF_COLUMN = 3
+MAX_LINES_OF_FACT = 2
 
 
 def show_numbers(numbers: dict[str, Any]) -> list[str]:
     """Return the lines of a token store, of shards or of splits."""
     if numbers["kind"] == "splits":
         return show_splits(numbers)
+    if numbers.get("decoder") is not None:
+        return _show_pairs(numbers)
+    return [_title(numbers), *_show_facts(numbers, list_facts(numbers))]
+
+
+def _show_pairs(numbers: dict[str, Any]) -> list[str]:
+    """Return the lines of both sides together, then those of each side."""
+    lines = [_title(numbers)]
+    for label, value in list_facts(numbers):
+        first, *others = wrap(value, VALUE_WIDTH, max_lines=MAX_LINES_OF_FACT)
+        lines += [pair(label, first), *(pair("", line) for line in others)]
+    for name, side in view_sides(numbers):
+        lines += ["", name, *_show_facts(side, list_side_facts(side))]
+    return lines
+
+
+def _show_facts(numbers: dict[str, Any], listed: Facts) -> list[str]:
+    """Return the lines of facts, with the stores, columns and lengths of the same numbers."""
     has_table = numbers["kind"] == "shards" and selects_passes(numbers["stores"])
     facts = [
         pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
-        for label, value in list_facts(numbers)
+        for label, value in listed
         if label != PATH_LABEL or not has_table
     ]
     are_pieces = bool(numbers["ledger"].get("num_split_sequences"))
     return [
-        _title(numbers),
         *facts,
         *(["", *show_stores(numbers["stores"])] if has_table else []),
         *_show_columns(numbers["columns"]),
@@ -48,7 +72,11 @@ def show_numbers(numbers: dict[str, Any]) -> list[str]:
 
 
 def _title(numbers: dict[str, Any]) -> str:
-    layout = f"  ({numbers['layout']})" if numbers["kind"] == "shards" else ""
+    layout = ""
+    if numbers["kind"] == "shards":
+        held = ", pairs" if numbers.get("decoder") is not None else ""
+        held += f", {numbers['side']} side" if "side" in numbers else ""
+        layout = f"  ({numbers['layout']}{held})"
     room = WIDTH - len(f"{numbers['kind']}  {layout}")
     return f"{numbers['kind']}  {cut_front(escape_controls(numbers['path']), room)}{layout}"
 

@@ -16,20 +16,34 @@ from seqpack_cli.reporting.wording import (
     pair_of_text,
     show_share,
 )
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
-MAX_ROWS = 20
-MAX_COLUMNS = 3
-MAX_COLUMN_WIDTH = 12
 MAX_TEXT_LINES = 5
 
 
 def show_sequence(sequence: dict[str, Any], *, colour: bool = False) -> list[str]:
     """Return the lines of a sequence: its source, its tokens with their ids, and its text.
 
+    Of a pair, these are the lines of both sides.
+
     Args:
         colour: mark targets as only a terminal shows them.
     """
-    lines = [f"sequence {sequence['sequence']:,}"]
+    title = f"sequence {sequence['sequence']:,}"
+    if "decoder" not in sequence:
+        return [title, *_show_one(sequence, colour=colour)]
+    decoder = sequence["decoder"]
+    return [
+        f"{ENCODER}: {title}",
+        *_show_one(sequence, colour=colour),
+        "",
+        f"{DECODER}: sequence {decoder['sequence']:,}",
+        *_show_one(decoder, colour=colour),
+    ]
+
+
+def _show_one(sequence: dict[str, Any], *, colour: bool) -> list[str]:
+    lines = []
     origin = sequence["origin"]
     if "split" in sequence:
         lines.append(pair("split", sequence["split"]))

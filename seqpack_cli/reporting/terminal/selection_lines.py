@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.errors import escape_controls, join_items
-from seqpack_cli.reporting.facts import list_not_packed, list_repeated
+from seqpack_cli.reporting.left_out import PAIR, SEQUENCE, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import (
     WIDTH,
@@ -28,6 +28,7 @@ MAX_SPLITS = 4  # whose stores are shown
 EXACT_BELOW = 1_000_000_000
 GAP = "  "
 HEAD_OF_STORES = ("store", "passes", "sequences", "tokens", "share")
+OF_ENCODER = "documents, sequences, tokens: the encoder's, before pairs are left out"
 COUNTS = ("documents", "sequences", "tokens")
 HEAD_OF_SPLITS = ("split", "asked", "found", *COUNTS, "batches", "shards")
 
@@ -69,7 +70,10 @@ def show_splits(found: dict[str, Any]) -> list[str]:
         what += f", by hash, seed {found['split_seed']}"
     return [
         title.format(path),
-        pair_of_path("token store", join_items(store["path"] for store in found["stores"])),
+        *(
+            pair_of_path(label, join_items(store["path"] for store in found[field]))
+            for label, field in _name_stores(found)
+        ),
         pair("split by", what),
         "",
         *draw_splits(found),
@@ -90,6 +94,8 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
         for entry in found["splits"]
     ]
     packed = [line for entry in found["splits"] for line in _tell_packed(entry, found["options"])]
+    if found["decoder_stores"] is not None:
+        packed.insert(0, f"{GAP}{OF_ENCODER}")
     mixed = [entry for entry in found["splits"] if selects_passes(entry["stores"])]
     for entry in mixed[:MAX_SPLITS]:
         both = zip(entry["stores"], found["stores"], strict=True)
@@ -101,15 +107,30 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
 
 
 def _tell_packed(entry: dict[str, Any], options: dict[str, Any]) -> Iterator[str]:
-    ledger = entry["ledger"]
-    if "target_share" in entry:
-        number, share = ledger["num_target_tokens"], show_share(entry["target_share"])
-        yield f"{GAP}{entry['name']}: {count(number, 'target')}, {share} of the tokens"
-    for reason, words in list_not_packed(ledger, options):
+    ledger, noun, decoder = entry["ledger"], SEQUENCE, entry.get("decoder")
+    if decoder is not None:
+        sides = [f"{side['ledger']['num_tokens']:,}" for side in (entry, decoder)]
+        ledger, noun = entry["both"], PAIR
+        yield (
+            f"{GAP}{entry['name']}: {count(ledger['num_pairs'], PAIR)}, "
+            f"{' + '.join(sides)} tokens, {show_share(ledger['padding_ratio'])} padding"
+        )
+    for side in (entry, decoder):
+        if side is not None and "target_share" in side:
+            number, share = side["ledger"]["num_target_tokens"], show_share(side["target_share"])
+            yield f"{GAP}{entry['name']}: {count(number, 'target')}, {share} of the tokens"
+    for reason, words in list_not_packed(ledger, options, noun=noun):
         if reason != OTHER_SPLITS:
             yield f"{GAP}{entry['name']}: {words}"
-    for label, words in list_repeated(ledger, options):
+    for label, words in list_repeated(ledger, options, noun=noun):
         yield f"{GAP}{entry['name']}: {label} {words}"
+
+
+def _name_stores(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the label of the stores of each side, and their field."""
+    if found["decoder_stores"] is None:
+        return [("token store", "stores")]
+    return [("encoder's store", "stores"), ("decoder's store", "decoder_stores")]
 
 
 def _show_number(number: int) -> str:

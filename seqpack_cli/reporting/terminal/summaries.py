@@ -7,11 +7,14 @@ from typing import Any
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
-from seqpack_cli.reporting.batch_facts import count_batches, spell_batches
-from seqpack_cli.reporting.facts import list_nonzero, list_not_packed, list_repeated
+from seqpack_cli.reporting.batch_facts import count_batches, spell_batches, spell_keys
+from seqpack_cli.reporting.facts import list_nonzero
+from seqpack_cli.reporting.left_out import PAIR, list_not_packed, list_repeated
+from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
+from seqpack_cli.shards.sides import SIDES, view_decoder
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 OF_STORE = {
@@ -54,6 +57,8 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     """
     if "splits" in manifest:
         return [_done(output, was_complete=was_complete), *draw_splits(manifest)]
+    if manifest["decoder"] is not None:
+        return [_done(output, was_complete=was_complete), *_tell_pairs(manifest)]
     ledger = manifest["ledger"]
     lines = [
         _done(output, was_complete=was_complete),
@@ -74,11 +79,42 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
     return lines + show_stores(stores) if selects_passes(stores) else lines
 
 
+def _tell_pairs(manifest: dict[str, Any]) -> list[str]:
+    """Return the lines about shards of pairs: what each side holds, then both together."""
+    sides, options = (manifest, view_decoder(manifest)), manifest["options"]
+    both = add_up_sides([side["ledger"] for side in sides])
+    lines = [
+        f"  {count(both['num_pairs'], 'pair')}, {count(both['num_tokens'], 'token')} -> "
+        f"{count_batches(manifest['ledger']['num_batches'], manifest['layout'])}, "
+        f"{count(len(manifest['shards']), 'shard')}"
+    ]
+    for name, side in zip(SIDES, sides, strict=True):
+        ledger = side["ledger"]
+        lines.append(f"  {name}: {count(ledger['num_tokens'], 'token')}, {_tell_padding(ledger)}")
+        lines += [f"  {line}" for line in (*_tell_targets(side), *_tell_columns(side))]
+    lines.append(f"  both sides: {_tell_padding(both)}")
+    if manifest["bucket_keys"] is not None:
+        lines.append(f"  buckets: {join_items(spell_keys(manifest['bucket_keys']))}")
+    lines += _tell_nonzero(manifest["ledger"], OF_SHARDS)
+    lines += [f"  {words}" for _, words in list_not_packed(both, options, noun=PAIR)]
+    lines += [f"  {label} {it}" for label, it in list_repeated(both, options, noun=PAIR)]
+    for name, side in zip(SIDES, sides, strict=True):
+        stores = describe_stores(side)
+        if selects_passes(stores):
+            lines += [f"  stores of the {name}", *show_stores(stores)]
+    return lines
+
+
+def _tell_padding(ledger: dict[str, Any]) -> str:
+    num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
+    return f"{ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding"
+
+
 def _tell_room(manifest: dict[str, Any]) -> list[str]:
     """Return the lines about the shape of batches, their padding, and the fewest rows possible."""
     ledger, rules = manifest["ledger"], LAYOUTS[manifest["layout"]]
     num_cells = ledger["num_tokens"] + ledger["num_padding_cells"]
-    padding = f"{ledger['num_padding_cells'] / num_cells:.2%} of the cells are padding"
+    padding = _tell_padding(ledger)
     if not rules.shares_rows:
         return [f"  {padding}"]
     line = f"  each batch: {spell_batches(manifest)}; {padding}"
