@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.batch_costs import add_sides
@@ -33,6 +34,22 @@ def check_keys(options: PackOptions) -> None:
                 f"--buckets {shown}: a single row exceeds --max-tokens {budget:,}",
                 hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
             )
+
+
+def check_chosen_keys(keys: Sequence[tuple[int, int]], options: PackOptions) -> None:
+    """Refuse a key that was chosen for pairs if --max-tokens has no room for a row of it.
+
+    Each pair has room, but with --count sum a key may have the long sides of two of them.
+    """
+    budget = options.max_tokens if options.fills_rectangle else None
+    key = max(keys, key=lambda key: add_sides(key, options.count))
+    needed = add_sides(key, options.count)
+    if budget is not None and needed > budget:
+        raise OptionError(
+            f"--buckets auto: a single row of the bucket {spell_key(key)} exceeds "
+            f"--max-tokens {budget:,}",
+            hint=f"pass --max-tokens {needed} or more, or the lengths of all buckets",
+        )
 
 
 def spell_key(key: object) -> str:

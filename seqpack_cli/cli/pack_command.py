@@ -175,10 +175,8 @@ def command(
     """Pack token stores into shards: files of batches that are ready to train on.
 
     STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
-    same tokenizer. Sequences of similar length go into one batch (see --order); with --layout
-    varlen, rows are filled with sequences of any length. What is dropped is counted. Running the
-    same command again continues an interrupted run; with other options it is an error unless
-    --overwrite is given. Read the shards with seqpack_cli.ShardDataset("shards").
+    same tokenizer. Sequences of similar length share a batch; varlen rows hold any. The same
+    command again continues an interrupted run. Read shards with seqpack_cli.ShardDataset.
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
