@@ -16,6 +16,7 @@ from shard_reference import slow_pad
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_batches import choose_pair_keys
+from seqpack_cli.errors import OptionError
 
 Pair = tuple[list[int], list[int]]  # ids of the encoder's and of the decoder's side
 Key = tuple[int, int]
@@ -73,10 +74,10 @@ def slow_pair_plan(
             plan.left_out.append((document, reason))
     lengths = np.array([list(map(len, pairs[document])) for document in kept], np.int32)
     encoder, decoder = lengths.reshape(-1, 2).T
-    plan.keys = choose_pair_keys(encoder, decoder, options)
-    padded_keys = (plan.keys or []) if options.layout == "padded" else []
-    if options.max_tokens and any(_cost(key, options) > options.max_tokens for key in padded_keys):
-        raise DoesNotFitError
+    try:
+        plan.keys = choose_pair_keys(encoder, decoder, options)
+    except OptionError as error:
+        raise DoesNotFitError from error
     for number in range(max(max(found, default=0) for found in rounds_of) + 1):
         seeds = np.random.SeedSequence(options.seed, spawn_key=(4, number))
         seed = int(seeds.generate_state(1, np.uint64)[0]) if number else options.seed
