@@ -5,11 +5,11 @@ Each error names the option to add or to leave out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.conditions import parse_condition
-from seqpack_cli.batching.pair_checks import refuse_first, spell_key
+from seqpack_cli.batching.key_checks import check_keys, has_keys
+from seqpack_cli.batching.pair_checks import refuse_first
 from seqpack_cli.errors import OptionError, quote
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def check_rows(options: PackOptions) -> None:
             "--overflow split needs --layout varlen",
             hint="split with tokenize --max-length, or pass --overflow drop",
         )
-    if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
+    if options.overflow is not None and options.max_tokens is None and not has_keys(options):
         raise OptionError(
             f"--overflow {options.overflow} needs --max-tokens or --buckets K1,K2,…",
             hint="drop long sequences with --drop-longer",
@@ -191,28 +191,5 @@ def check_rows(options: PackOptions) -> None:
             f"--pad-to-multiple {options.pad_to_multiple}",
             hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
         )
-    if _has_keys(options):
-        _check_keys(options)
-
-
-def _has_keys(options: PackOptions) -> bool:
-    return isinstance(options.buckets, tuple)
-
-
-def _check_keys(options: PackOptions) -> None:
-    """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
-    keys: Any = options.buckets
-    for key in keys:
-        widths = key if isinstance(key, tuple) else (key,)
-        shown, needed = spell_key(key), add_sides(widths, options.count)
-        if any(width % options.pad_to_multiple for width in widths):
-            raise OptionError(
-                f"--buckets {shown}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
-                hint="leave out --pad-to-multiple: the buckets set the widths",
-            )
-        budget = options.max_tokens if options.fills_rectangle else None
-        if budget is not None and needed > budget:
-            raise OptionError(
-                f"--buckets {shown}: a single row exceeds --max-tokens {budget:,}",
-                hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
-            )
+    if has_keys(options):
+        check_keys(options)

@@ -46,12 +46,3 @@ def refuse_first(refused: dict[str, bool], message: str, hint: str = "leave out 
     for name, is_refused in refused.items():
         if is_refused:
             raise OptionError(message.format(name), hint=hint.format(name))
-
-
-def spell_key(key: object) -> str:
-    """Return a bucket key as the option takes it.
-
-    >>> spell_key(32), spell_key((10, 15))
-    ('32', '(10,15)')
-    """
-    return f"({','.join(map(str, key))})" if isinstance(key, tuple | list) else str(key)

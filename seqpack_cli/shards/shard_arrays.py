@@ -34,12 +34,7 @@ class ShardArrays:
     """The arrays of a shard, with what follows from them for its rows and batches."""
 
     def __init__(
-        self,
-        layout: str,
-        tensors: Tensors,
-        geometry: Geometry,
-        *,
-        columns: Columns = NO_COLUMN,
+        self, layout: str, tensors: Tensors, geometry: Geometry, *, columns: Columns = NO_COLUMN
     ) -> None:
         self.columns = columns
         self._values: AllValues | None = None  # found at the first batch

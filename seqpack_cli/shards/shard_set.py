@@ -21,12 +21,13 @@ from blake3 import blake3
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.read_pages import ReadPages
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
@@ -37,21 +38,6 @@ from seqpack_cli.tokens.open_store import number_repeated
 BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
-
-
-class ReadPages:
-    """What `take` has read of mapped shards since their pages were released."""
-
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self.shards: set[Shard] = set()
-
-    def release(self) -> None:
-        """Release the pages from this process; they stay in the system's cache."""
-        self.num_bytes = 0
-        shards, self.shards = self.shards, set()
-        for shard in tuple(shards):  # copied in one step: other threads may still add some
-            let_pages_go(shard.tensors["data"])
 
 
 class ShardSet:
