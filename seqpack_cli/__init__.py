@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from seqpack_cli.training.dealing import SamplerOptions
     from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan, StreamSlice
     from seqpack_cli.training.epoch_sampler import EpochSampler
+    from seqpack_cli.training.pair_tensors import PairTensors
     from seqpack_cli.training.shard_dataset import ShardDataset
     from seqpack_cli.training.store_batches import StoreBatches
     from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         DocumentsReport,
         LayoutSpeed,
         LevelReport,
+        PairsReport,
         PlanReport,
         Report,
         SplitsReport,
@@ -121,6 +123,8 @@ _MODULE_OF = {
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
     "PaddedTensors": "training.batch_tensors",
+    "PairTensors": "training.pair_tensors",
+    "PairsReport": "verification.report",
     "Piece": "training.store_dataset",
     "PlanReport": "verification.report",
     "Progress": "runs.progress",
@@ -203,6 +207,8 @@ __all__ = [
     "PackedTensors",
     "PaddedBatch",
     "PaddedTensors",
+    "PairTensors",
+    "PairsReport",
     "Piece",
     "PlanReport",
     "Progress",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from seqpack_cli.batching import pair_buckets
 from seqpack_cli.batching.buckets import choose_buckets
 from seqpack_cli.batching.length_counts import count_lengths
+from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.pair_batches import choose_pair_keys
 from seqpack_cli.batching.pair_buckets import choose_pair_buckets, find_pair_buckets
 
 Key = tuple[int, int]
@@ -122,7 +125,7 @@ def test_choose_pair_buckets_beats_buckets_chosen_for_each_side(num_buckets: int
 
 
 def test_choose_pair_buckets_joins_many_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_buckets, "MAX_KINDS", 700)
+    monkeypatch.setattr(pair_buckets, "MIN_KINDS", 700)
     encoder, decoder = np.random.default_rng(0).integers(1, 4_000, (2, 40_000), np.int32)
     keys = choose_pair_buckets(encoder, decoder, 64, multiple=8)
     found = find_pair_buckets(encoder, decoder, keys)
@@ -139,6 +142,26 @@ def test_choose_pair_buckets_does_not_depend_on_the_order_of_pairs() -> None:
 def test_choose_pair_buckets_of_no_pairs() -> None:
     assert choose([], 4) == []
     assert find_pair_buckets(*split([]), []).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "num_keys"),
+    [
+        (PackOptions(batch_size=10), 12),
+        (PackOptions(max_tokens=71), 12),  # 600 pairs have 4,290 tokens on the larger side
+        (PackOptions(max_tokens=110, count="sum"), 12),  # and 6,600 on both
+        (PackOptions(max_tokens=71, num_buckets=9), 9),
+        (PackOptions(batch_size=100), 8),
+    ],
+)
+def test_choose_pair_keys_chooses_one_for_every_five_batches(
+    options: PackOptions, num_keys: int
+) -> None:
+    encoder, decoder = np.indices((10, 10), np.int32).reshape(2, -1).repeat(6, axis=1) + 1
+    options = replace(options, layout="padded", buckets="auto").resolve(pairs=True)
+    keys = choose_pair_keys(encoder, decoder, options)
+    assert keys is not None
+    assert len(keys) == num_keys
 
 
 def test_choose_pair_buckets_refuses_no_bucket_and_no_multiple() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.option_checks import (
-    check_pairs,
     check_rows,
     check_seed_has_effect,
     check_selection,
@@ -20,6 +19,7 @@ from seqpack_cli.batching.option_checks import (
     check_unpadded,
 )
 from seqpack_cli.batching.pair_buckets import DEFAULT_NUM_PAIR_BUCKETS
+from seqpack_cli.batching.pair_checks import check_pairs
 from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
 from seqpack_cli.batching.splits import parse_splits
@@ -67,7 +67,7 @@ class PackOptions:
     seed: int = 0  # for shuffle, and for the documents that a fraction of a pass takes
     # "auto", or the bucket keys: lengths, or for pairs (encoder, decoder).
     buckets: str | Sequence[int] | Sequence[Sequence[int]] | None = None
-    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 256
+    num_buckets: int | None = None  # for buckets="auto"; None is 8, for pairs 1024
     fill: str | None = None  # of varlen rows: "best-fit" (None), "sequential" or "chunk"
     overflow: str | None = None  # "error", "drop" or "split"; None: varlen split, keys drop, error
     last_batch: str = "keep"  # or "drop", "pad"

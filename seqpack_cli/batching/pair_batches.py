@@ -1,7 +1,7 @@
 """Plan batches of pairs: sorted by both lengths, cut by what both sides cost.
 
 In length order pairs are sorted by the encoder's length, then by the decoder's, longest first, ties
-by index. The lengths of all pairs are held in memory: besides them a plan takes at most 56 bytes
+by index. The lengths of all pairs are held in memory: besides them a plan takes at most 40 bytes
 for each pair, and keeps 24.
 """
 
@@ -16,11 +16,16 @@ import numpy as np
 from seqpack_cli.batching.array_batches import choose_order
 from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.key_checks import check_chosen_keys
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
-from seqpack_cli.batching.limits import Limits, round_up
+from seqpack_cli.batching.limits import ROWS_PER_BLOCK, Limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.pair_buckets import choose_pair_buckets, find_pair_buckets
+from seqpack_cli.batching.pair_buckets import (
+    choose_num_pair_buckets,
+    choose_pair_buckets,
+    find_pair_buckets,
+)
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.ranges import to_offsets
@@ -101,14 +106,34 @@ class PairLimits:
 def choose_pair_keys(
     lengths: np.ndarray, decoder_lengths: np.ndarray, options: PackOptions
 ) -> list[PairKey] | None:
-    """Return the bucket keys in ascending order, None without buckets or pairs."""
+    """Return the bucket keys in ascending order, None without buckets or pairs.
+
+    Raises:
+        OptionError: max_tokens has no room for a row of a bucket.
+    """
     if options.buckets is None or not len(lengths):
         return None
     if options.pair_keys is not None:
         return list(options.pair_keys)
     assert options.num_buckets is not None  # noqa: S101 - resolved
+    num_batches = _estimate_batches(lengths, decoder_lengths, options)
+    num_buckets = min(options.num_buckets, choose_num_pair_buckets(num_batches))
     multiple = options.pad_to_multiple
-    return choose_pair_buckets(lengths, decoder_lengths, options.num_buckets, multiple=multiple)
+    keys = choose_pair_buckets(lengths, decoder_lengths, num_buckets, multiple=multiple)
+    check_chosen_keys(keys, options)
+    return keys
+
+
+def _estimate_batches(
+    lengths: np.ndarray, decoder_lengths: np.ndarray, options: PackOptions
+) -> int:
+    """Return about how many batches there would be without buckets and without padding."""
+    num_batches = len(lengths) // (options.batch_size or len(lengths))
+    if options.max_tokens is None:
+        return num_batches
+    join = np.add if options.count == "sum" else np.maximum
+    num_tokens = int(join(lengths, decoder_lengths).sum(dtype=np.int64))
+    return max(num_batches, num_tokens // options.max_tokens)
 
 
 def make_pair_limits(options: PackOptions, keys: Sequence[PairKey] | None) -> list[PairLimits]:
@@ -209,11 +234,16 @@ def _cut_by_width(
 ) -> np.ndarray:
     """Cut where the cells of both rectangles go beyond the budget; 0.1 us per pair."""
     starts, start, widest, decoder_widest = [0], 0, 0, 0
-    both = zip(lengths.tolist(), decoder_lengths.tolist(), strict=True)
-    for row, (length, decoder_length) in enumerate(both):
-        widest, decoder_widest = max(widest, length), max(decoder_widest, decoder_length)
-        is_over = (widest + decoder_widest) * (row - start + 1) > max_tokens
-        if is_over or row - start == most_rows:
-            start, widest, decoder_widest = row, length, decoder_length
-            starts.append(row)
-    return np.array([*starts, len(lengths)], np.int64) if len(lengths) else np.zeros(1, np.int64)
+    for block in range(0, len(lengths), ROWS_PER_BLOCK):
+        rows = slice(block, block + ROWS_PER_BLOCK)
+        both = zip(lengths[rows].tolist(), decoder_lengths[rows].tolist(), strict=True)
+        for row, (length, decoder_length) in enumerate(both, block):
+            if length > widest:
+                widest = length
+            if decoder_length > decoder_widest:
+                decoder_widest = decoder_length
+            num_rows = row - start
+            if (widest + decoder_widest) * (num_rows + 1) > max_tokens or num_rows == most_rows:
+                start, widest, decoder_widest = row, length, decoder_length
+                starts.append(row)
+    return np.array([*starts, len(lengths)] if len(lengths) else starts, np.int64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MAX_ROUNDS = 4  # of moves; later ones save next to nothing
+MAX_ROUNDS = 3  # of moves; later ones save next to nothing
 MOST = np.iinfo(np.int64).max
 STEPS = (-4, -2, -1, 1, 2, 4)
 MOVES = [
@@ -37,7 +37,7 @@ def join_keys(grid: Grid, num_buckets: int) -> list[Place]:
     joins = _Joins(grid)
     for _ in range(len(joins.counts) - num_buckets):
         joins.join()
-    rows, columns = joins.places[:, joins.is_left].tolist()
+    rows, columns = joins.places[:, ~joins.is_gone].tolist()
     return sorted(set(zip(rows, columns, strict=True)))
 
 
@@ -96,7 +96,8 @@ class _Joins:
         self.places = np.stack(np.nonzero(grid.counts))
         self.counts = grid.counts[tuple(self.places)]
         self.sides = np.stack([grid.encoder[self.places[0]], grid.decoder[self.places[1]]])
-        self.is_left = np.ones(len(self.counts), bool)
+        self.cells = self.counts * self.sides.sum(0)
+        self.is_gone = np.zeros(len(self.counts), bool)  # joined with one that is left
         self.nearest = np.zeros(len(self.counts), np.int64)
         self.costs = np.full(len(self.counts), MOST)  # more cells, joined with the nearest
         for key in range(len(self.counts)):
@@ -109,23 +110,26 @@ class _Joins:
         for array in (self.places, self.sides):
             array[:, key] = array[:, [key, other]].max(1)
         self.counts[key] += self.counts[other]
-        self.is_left[other] = False
+        self.cells[key] = self.counts[key] * self.sides[:, key].sum()
+        self.is_gone[other] = True
         self.costs[other] = MOST
-        stale = self.is_left & ((self.nearest == key) | (self.nearest == other))
+        is_stale = ~self.is_gone & ((self.nearest == key) | (self.nearest == other))
         costs = self._find_nearest(key)
-        for number in np.flatnonzero(stale).tolist():
+        for number in np.flatnonzero(is_stale).tolist():
             self._find_nearest(number)
-        closer = costs < self.costs
-        closer[key] = False
-        self.costs[closer] = costs[closer]
-        self.nearest[closer] = key
+        is_closer = costs < self.costs
+        is_closer[key] = False
+        self.costs[is_closer] = costs[is_closer]
+        self.nearest[is_closer] = key
 
     def _find_nearest(self, key: int) -> np.ndarray:
         """Find what a key joins for the least, and return what it costs to join it with each."""
-        widths = np.maximum(self.sides, self.sides[:, key, None]).sum(0)
-        costs: np.ndarray = self.counts * (widths - self.sides.sum(0))
-        costs += self.counts[key] * (widths - self.sides[:, key].sum())
-        costs[~self.is_left] = MOST
+        encoder, decoder = self.sides
+        costs: np.ndarray = np.maximum(encoder, encoder[key]) + np.maximum(decoder, decoder[key])
+        costs *= self.counts + self.counts[key]
+        costs -= self.cells
+        costs -= self.cells[key]
+        costs[self.is_gone] = MOST
         costs[key] = MOST
         self.nearest[key] = costs.argmin()
         self.costs[key] = costs[self.nearest[key]]

@@ -82,12 +82,6 @@ class Alignment:
         lengths: np.ndarray = self.decoder.lengths[is_lone]
         return lengths
 
-    def count_lone(self) -> tuple[int, int]:
-        """Count the decoder's sequences, and their tokens, whose encoder document is empty."""
-        num_sequences = len(self.decoder) - int(self._is_known.sum())
-        num_tokens = self.decoder.num_tokens - int(self.decoder_lengths.sum(dtype=np.int64))
-        return num_sequences, num_tokens
-
     def spread(self, test: PartTest) -> PartTest:
         """Return a test of the decoder's sequences as one of the encoder's.
 

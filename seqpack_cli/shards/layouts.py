@@ -20,6 +20,8 @@ from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.columns.kind import Values
 
 CELLS_PER_PIECE = 1 << 18
+# In changed rows, a number for each cell that those before did not have; counted from the end.
+PADDING, BEFORE, AFTER = -1, -2, -3
 NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
@@ -177,7 +179,7 @@ class Layout(Protocol):
 
 def describe_fields(batch: Any) -> str:
     """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
-    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    values = ((it.name, getattr(batch, it.name)) for it in fields(batch) if it.repr)
     spelled = (
         f"{name}={_describe_value(value)}"
         for name, value in values

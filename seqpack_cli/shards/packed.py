@@ -6,12 +6,12 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
+from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, describe_fields
 from seqpack_cli.shards.time_steps import (
     check_batch_sizes,
     check_lengths,
@@ -84,6 +84,35 @@ class PackedBatch:
     def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return no cells: no row goes on in the next batch."""
         return NO_CUTS
+
+    def extend(self, *, before: bool, after: bool) -> PackedBatch:
+        """Return rows with a token more before or after them; data are the cells of these rows.
+
+        The cells of the new tokens are BEFORE and AFTER. Each step has the tokens of the rows alive
+        in it, then AFTER for those that have just ended.
+        """
+        num_rows, num_ids = len(self.lengths), len(self.data)
+        batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
+        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + self.num_steps]
+        shifts = starts - (np.cumsum(self.batch_sizes) - self.batch_sizes)
+        cells = np.full(num_ids + (before + after) * num_rows, AFTER)
+        cells[: before * num_rows] = BEFORE
+        cells[np.arange(num_ids) + np.repeat(shifts, self.batch_sizes)] = np.arange(num_ids)
+        lengths = self.lengths + before + after
+        return replace(self, data=cells, batch_sizes=batch_sizes, lengths=lengths)
+
+    def shorten(self) -> PackedBatch:
+        """Return rows without their last token; data are the cells of these rows.
+
+        All rows must have two tokens.
+        """
+        sizes = self.batch_sizes
+        cells = np.arange(sizes[0], len(self.data)) - np.repeat(sizes[:-1], sizes[1:])
+        return replace(self, data=cells, batch_sizes=sizes[1:], lengths=self.lengths - 1)
+
+    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PackedBatch:
+        """Return the same rows with other ids, [S], and columns."""
+        return replace(self, data=ids, columns=columns)
 
     def without_filler(self) -> PackedBatch:
         """Return the batch: it has no filler."""

@@ -84,7 +84,7 @@ class PackedLayout:
         target[expand_ranges(target_starts, tensors["lengths"][rows])] = tensors["data"][cells]
 
     def find_wrong(self, tensors: Tensors, wrong: np.ndarray, *, padding: bool) -> np.ndarray:
-        """Find the batches whose `batch_sizes` contradict their lengths.
+        """Find the batches whose `batch_sizes` contradict their lengths, or rows do not match.
 
         From each step to the next they fall by the number of rows that end there, at last to 0.
         """
@@ -101,6 +101,11 @@ class PackedLayout:
         steps_of = np.repeat(np.arange(len(num_steps)), num_steps)
         # a sum, since a difference could wrap around
         wrong[steps_of[found != after + num_ending]] = True
+        if "encoder_rows" in tensors:  # each row of the encoder's batch is named once
+            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)[batch_of]
+            inside = np.clip(rows, 0, num_rows - 1)
+            num_named = np.bincount(offsets[:-1][batch_of] + inside, minlength=len(rows))
+            wrong[batch_of[(num_named != 1) | (rows != inside)]] = True
         return wrong
 
 

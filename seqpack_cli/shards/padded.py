@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
+from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, PADDING, describe_fields
 from seqpack_cli.shards.row_checks import check_not_empty
 from seqpack_cli.shards.time_steps import check_lengths
 from seqpack_cli.tokens.columns.kind import Values
@@ -18,6 +18,7 @@ class PaddedBatch:
     """Sequences of one batch, padded to a rectangle."""
 
     piece_starts: ClassVar[None] = None
+    encoder_rows: ClassVar[None] = None  # the rows of pairs are in one order
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -25,7 +26,8 @@ class PaddedBatch:
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
     columns: dict[str, Values] = field(default_factory=dict)
-    is_sorted: bool = True  # longest first; False on the decoder's side of pairs
+    # longest first; False on the decoder's side of pairs
+    is_sorted: bool = field(default=True, repr=False)
 
     __repr__ = describe_fields
 
@@ -99,6 +101,39 @@ class PaddedBatch:
         is_followed = mask[:, :-1] & mask[:, 1:]
         followed[:, :-1][is_followed] = values[:, 1:][is_followed]
         return followed
+
+    def extend(self, *, before: bool, after: bool) -> PaddedBatch:
+        """Return rows with a token more before or after them; ids are the cells of these rows.
+
+        The cells of the new tokens are BEFORE and AFTER. Filler rows stay empty.
+        """
+        height, width = self.shape
+        cells = np.full((height, width + before + after), PADDING)
+        cells[:, before : before + width] = np.where(self.mask, self._number_cells(), PADDING)
+        rows = np.flatnonzero(self.lengths)
+        firsts, lengths = self.first_steps[rows], self.lengths[rows]
+        if before:
+            cells[rows, firsts] = BEFORE
+        if after:
+            cells[rows, firsts + before + lengths] = AFTER
+        lengths = self.lengths + (before + after) * (self.lengths > 0)
+        return replace(self, ids=cells, lengths=lengths)
+
+    def shorten(self) -> PaddedBatch:
+        """Return rows without their last token, and a column less; ids are the cells of these rows.
+
+        Filler rows stay empty; others must have two tokens.
+        """
+        cells, lengths = self._number_cells()[:, :-1], np.maximum(self.lengths - 1, 0)
+        shorter = replace(self, ids=cells, lengths=lengths)
+        return replace(shorter, ids=np.where(shorter.mask, cells, PADDING))
+
+    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PaddedBatch:
+        """Return the same rows with other ids, [B x width], and columns."""
+        return replace(self, ids=ids.reshape(self.shape), columns=columns)
+
+    def _number_cells(self) -> np.ndarray:
+        return np.arange(self.ids.size).reshape(self.shape)
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""

@@ -7,14 +7,17 @@ classes from every batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from blake3 import blake3
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.training.chosen_columns import name_columns
 
 SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"
 # Fields of the manifest that must be equal, and what to do if they are not.
@@ -28,9 +31,12 @@ SHARED = {
 
 
 def check_alike(sets: Sequence[ShardSet]) -> None:
-    """Raise ValueError unless all shards have the same layout, tokenizer, padding and columns."""
+    """Raise ValueError unless all shards have the same layout, tokenizer, padding and columns.
+
+    Of pairs, both sides must have.
+    """
     for shards in sets[1:]:
-        _check_pair(shards, sets[0])
+        _check_both(shards, sets[0])
 
 
 def check_different(sets: Sequence[ShardSet]) -> None:
@@ -51,25 +57,40 @@ def join_fingerprints(fingerprints: Sequence[str]) -> str:
     return blake3(spelled.encode()).hexdigest()
 
 
-def _check_pair(shards: ShardSet, first: ShardSet) -> None:
-    for name, advice in SHARED.items():
-        found, expected = shards.manifest[name], first.manifest[name]
-        if found != expected:
-            raise ValueError(
-                f"{shards.path}: {name} is {quote(found)}, {first.path} has {quote(expected)}; "
-                f"{advice}"
-            )
+def join_keys(keys: Sequence[list[Any] | None]) -> list[Any] | None:
+    """Return the bucket keys of all, rising; None if some have none, whose rows have any width.
+
+    A key is a length, or for pairs a tuple of two.
+    """
+    known = [tuple(key) if isinstance(key, list) else key for each in keys for key in each or ()]
+    return None if None in keys else sorted(set(known))
+
+
+def _check_both(shards: ShardSet, first: ShardSet) -> None:
+    if len(shards.sides) != len(first.sides):
+        kinds = ["pairs" if each.decoder else "single sequences" for each in (shards, first)]
+        raise ValueError(f"{shards.path}: holds {kinds[0]}, {first.path} {kinds[1]}")
+    for side, twin in zip(shards.sides, first.sides, strict=True):
+        for name, advice in SHARED.items():
+            found, expected = side.manifest[name], twin.manifest[name]
+            if found != expected:
+                what = f"the {side.side}'s {name}" if side.side else name
+                raise ValueError(
+                    f"{shards.path}: {what} is {quote(found)}, {first.path} has {quote(expected)}; "
+                    f"{advice}"
+                )
     found, expected = count_streams(shards.manifest), count_streams(first.manifest)
     if found != expected:
         raise ValueError(
             f"{shards.path}: {found} streams, {first.path} has {expected}; "
             "pack them with the same --batch-size"
         )
-    for name in {**first.columns, **shards.columns}:
-        column, other = shards.columns.get(name), first.columns.get(name)
+    columns, columns_of_first = name_columns(shards), name_columns(first)
+    for name in {**columns_of_first, **columns}:
+        column, other = columns.get(name), columns_of_first.get(name)
         if column != other:
             advice = "pass columns= to leave it out"
-            if name == TARGETS:
+            if name in (TARGETS, f"{PREFIX}{TARGETS}"):
                 advice += ": labels still honour the targets of each"
             raise ValueError(
                 f"column {quote(name)}: {shards.path} has {_describe(column)}, "

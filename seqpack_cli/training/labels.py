@@ -34,11 +34,7 @@ def make_next_labels(batch: Batch) -> np.ndarray:
     Raises:
         ValueError: the column `targets` has not one value per token.
     """
-    ids = batch.data.reshape(batch.shape)
-    targets = _find_targets(batch)
-    if targets is not None:
-        ids = np.where(targets, ids, np.int64(IGNORED))
-    labels = batch.follow(ids, IGNORED)
+    labels = batch.follow(mask_targets(batch), IGNORED)
     cells, next_ids = batch.find_cuts()
     if len(cells):
         labels.reshape(-1)[cells] = next_ids
@@ -97,6 +93,20 @@ def make_labels(batch: Batch, labels: str) -> np.ndarray:
     return made
 
 
+def mask_targets(batch: Batch) -> np.ndarray:
+    """Return the ids in their shape, IGNORED where one is not a target; padding keeps its id.
+
+    Raises:
+        ValueError: the column `targets` has not one value per token.
+    """
+    ids, targets = batch.data.reshape(batch.shape), batch.columns.get(TARGETS)
+    if targets is None:
+        return ids
+    if not isinstance(targets, np.ndarray) or targets.shape != batch.shape:
+        raise ValueError(f"column {quote(TARGETS)}: expected one 0 or 1 for each token")
+    return np.where(targets == 1, ids, np.int64(IGNORED))
+
+
 def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
     """Raise ValueError unless labels is None, NEXT, SAME, or a column that can be labels.
 
@@ -107,17 +117,6 @@ def check_labels(labels: str | None, is_text: Mapping[str, bool]) -> None:
         return
     if labels in RESERVED or is_text.get(labels, True):
         raise _wrong_labels(labels, is_text)
-
-
-def _find_targets(batch: Batch) -> np.ndarray | None:
-    """Return which tokens are targets, bool in the shape of the ids; None if all are."""
-    targets = batch.columns.get(TARGETS)
-    if targets is None:
-        return None
-    if not isinstance(targets, np.ndarray) or targets.shape != batch.shape:
-        raise ValueError(f"column {quote(TARGETS)}: expected one 0 or 1 for each token")
-    is_target: np.ndarray = targets == 1
-    return is_target
 
 
 def _to_float32(values: np.ndarray, name: str) -> np.ndarray:

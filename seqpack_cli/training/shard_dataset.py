@@ -22,31 +22,45 @@ from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
+from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams, take_streams
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyPaths, parse_places
-from seqpack_cli.training.alike_shards import check_alike, check_different, join_fingerprints
-from seqpack_cli.training.batch_tensors import BatchTensors
-from seqpack_cli.training.chosen_columns import choose_columns, find_texts, list_class_names
+from seqpack_cli.training.alike_shards import (
+    check_alike,
+    check_different,
+    join_fingerprints,
+    join_keys,
+)
+from seqpack_cli.training.chosen_columns import (
+    choose_columns,
+    find_texts,
+    keep_columns,
+    list_class_names,
+    name_columns,
+)
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
 from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
+from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair, take_sides
 
 BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
 
-class ShardDataset(Dataset[BatchTensors]):
+class ShardDataset(Dataset[Item]):
     """Map-style dataset over the batches of finished shards, of several shard sets in turn.
 
     `dataset[i]` is `PackedTensors`, `PaddedTensors`, `VarlenTensors` or `StreamTensors`, as the
-    layout is; i may be negative. A slice is a torch `Subset`, which reads nothing before it is
-    asked for a batch. `dataset[StreamSlice(i, start, stop)]` has only some streams of a batch.
+    layout is, or `PairTensors` of two of the first ones; i may be negative. A slice is a torch
+    `Subset`, which reads nothing before it is asked for a batch. `dataset[StreamSlice(i, start,
+    stop)]` has only some streams of a batch.
 
-    `layout`, `vocab_size` and `pad_id` are those of the shards' manifest. `bucket_keys` are those
-    of all shard sets, rising, or None if there is one without buckets. `num_streams` is the number
-    of streams, or None if batches are not streams.
+    `layout`, `vocab_size` and `pad_id` are those of the shards' manifest; of pairs they are the
+    encoder's, and `decoder_vocab_size` and `decoder_pad_id` the decoder's, else None. `bucket_keys`
+    are those of all shard sets, rising, or None if there is one without buckets. `num_streams` is
+    the number of streams, or None if batches are not streams.
 
     Args:
         path: the shards' folder, or several folders, whose batches follow each other. They must
@@ -57,14 +71,19 @@ class ShardDataset(Dataset[BatchTensors]):
             token itself, -100 where it is not a target and in padding, for models that shift labels
             themselves. The name of a column adds that column: int64, or float32, rounded, for one
             of kind float, [B] or in the shape of the ids; -100 in padding, in filler rows and where
-            there is no class (0 in a filler row of kind float).
+            there is no class (0 in a filler row of kind float). "next" of pairs is teacher forcing:
+            see PairTensors. Before the names of the decoder's columns is "decoder.".
         columns: the names of the columns of an item; None is all. That of labels is always there.
             Labels depend on the column `targets` even if it is not among them.
+        bos_id, eos_id: of pairs, an id to put before, or after, each row of the decoder; an eos is
+            a target. None adds none, for stores that were tokenized with them.
 
     Raises:
         FolderError: the shards are incomplete or damaged, found on opening or at the item.
         ValueError: the shards have no such column, labels is a column of text, the shard sets
-            differ or the same is there twice, or, at the item, a label is too large for float32.
+            differ or the same is there twice, bos_id or eos_id is not in the decoder's vocabulary,
+            or, at the item, a label is too large for float32, or a row of the decoder has one token
+            and labels is "next".
     """
 
     @checks_arguments
@@ -74,19 +93,22 @@ class ShardDataset(Dataset[BatchTensors]):
         *,
         labels: str | None = None,
         columns: Sequence[str] | None = None,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
     ) -> None:
         opened = [open_shards(place) for place in parse_places(path)]
         if not opened:
             raise ValueError("path is empty, expected at least one folder")
-        found = {name: column for shards in opened for name, column in shards.columns.items()}
+        found = {name: it for shards in opened for name, it in name_columns(shards).items()}
         check_labels(labels, find_texts(found))
         if columns is not None and labels not in (None, *OF_TARGETS, *columns):
             columns = [*columns, str(labels)]
         self.labels = labels
         chosen = choose_columns(found, columns)
-        needed = [TARGETS] if labels in OF_TARGETS else []
+        targets = TARGETS if opened[0].decoder is None else f"{PREFIX}{TARGETS}"
+        needed = [targets] if labels in OF_TARGETS else []
         self._hidden = [name for name in needed if name not in chosen]
-        check_alike([shards.with_columns(chosen) for shards in opened])
+        check_alike([keep_columns(shards, chosen) for shards in opened])
         check_different(opened)
         first = opened[0]
         self.columns: Mapping[str, Column] = chosen
@@ -98,7 +120,11 @@ class ShardDataset(Dataset[BatchTensors]):
             raise ValueError("labels is 'same', which streams do not have: expected 'next'")
         self.vocab_size: int = first.manifest["vocab_size"]
         self.pad_id: int = first.manifest["pad_id"]
-        self.bucket_keys = _join_keys([shards.manifest["bucket_keys"] for shards in opened])
+        self._pairs = choose_pairs(opened, labels, self._hidden, bos_id=bos_id, eos_id=eos_id)
+        of_decoder = first.manifest["decoder"] or {}
+        self.decoder_vocab_size: int | None = of_decoder.get("vocab_size")
+        self.decoder_pad_id: int | None = of_decoder.get("pad_id")
+        self.bucket_keys = join_keys([shards.manifest["bucket_keys"] for shards in opened])
         self.is_fixed = True
         fingerprints = [shards.fingerprint for shards in opened]
         several = len(opened) > 1
@@ -136,14 +162,12 @@ class ShardDataset(Dataset[BatchTensors]):
         return list_class_names(self.columns, column)
 
     @overload
-    def __getitem__(self, index: SupportsIndex | StreamSlice) -> BatchTensors: ...
+    def __getitem__(self, index: SupportsIndex | StreamSlice) -> Item: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Subset[BatchTensors]: ...
+    def __getitem__(self, index: slice) -> Subset[Item]: ...
 
-    def __getitem__(
-        self, index: SupportsIndex | slice | StreamSlice
-    ) -> BatchTensors | Subset[BatchTensors]:
+    def __getitem__(self, index: SupportsIndex | slice | StreamSlice) -> Item | Subset[Item]:
         if isinstance(index, slice):
             return Subset(self, range(*index.indices(len(self))))
         if isinstance(index, StreamSlice):
@@ -152,21 +176,23 @@ class ShardDataset(Dataset[BatchTensors]):
                     f"streams {index.start} to {index.stop}, expected some of the "
                     f"{self.num_streams or 0} streams of a batch"
                 )
-            batch = take_streams(self._take(index.batch), index.start, index.stop)
+            batch = take_streams(self._take(index.batch)[0], index.start, index.stop)
         else:
-            batch = self._take(index)
-        tensors: BatchTensors = self._tensors.from_batch(batch, self.labels, self._hidden)
+            batch, *others = self._take(index)
+            if self._pairs is not None:
+                return make_pair(batch, others[0], self._tensors, self._pairs)
+        tensors: Item = self._tensors.from_batch(batch, self.labels, self._hidden)
         return tensors
 
-    def _take(self, index: SupportsIndex) -> Any:
-        """Return a batch of the shards."""
+    def _take(self, index: SupportsIndex) -> list[Any]:
+        """Return a batch of the shards; of pairs that of each side."""
         bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
         sets, number = self.open_shards(), 0
         if len(sets) > 1:  # one shard set finds the index itself
             index = find_index(index, self._starts[-1], "batch")
             number = bisect.bisect_right(self._starts, index) - 1
             index -= self._starts[number]
-        return sets[number].take(index, bytes_kept=bytes_kept)
+        return take_sides(sets[number], index, bytes_kept=bytes_kept)
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Shuffle the batches by a seed; None keeps the order of the shards.
@@ -196,15 +222,15 @@ class ShardDataset(Dataset[BatchTensors]):
     def _choose(self, opened: Sequence[ShardSet]) -> list[ShardSet]:
         """Return the shard sets with the columns that are read, and with the limits of one."""
         names = [*self.columns, *self._hidden]
-        chosen = [shards.with_columns(names) for shards in opened]
-        share_limits(chosen)
+        chosen = [keep_columns(shards, names) for shards in opened]
+        share_limits([side for shards in chosen for side in shards.sides])
         return chosen
 
     def _count_costs(self, cost: str) -> np.ndarray:
         """Return the costs of all batches, int64[batches]; maps one shard after another."""
         return np.concatenate(
             [
-                _count_costs(shards.open_shard(number).tensors, cost)
+                sum(_count_costs(side.open_shard(number).tensors, cost) for side in shards.sides)
                 for shards in self.open_shards()
                 for number in range(shards.num_shards)
             ]
@@ -217,9 +243,3 @@ class ShardDataset(Dataset[BatchTensors]):
 def _count_costs(tensors: Tensors, cost: str) -> np.ndarray:
     places = tensors["lengths"], tensors["sequence_offsets"]
     return count_costs(cost, np.diff(tensors["data_offsets"]), *places, tensors.get("widths"))
-
-
-def _join_keys(keys: Sequence[list[int] | None]) -> list[int] | None:
-    """Return the bucket keys of all, rising; None if some have none, whose rows have any width."""
-    known = [each for each in keys if each is not None]
-    return sorted(set().union(*known)) if len(known) == len(keys) else None

@@ -11,7 +11,7 @@ of 60 kB.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,7 +54,8 @@ def _changed(tensors: Tensors, change: Callable[[Any], Any]) -> Tensors:
 def _change(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {name: _change(column, change) for name, column in value.items()}
-    return change(value) if isinstance(value, (torch.Tensor, PackedSequence)) else value
+    is_moved = isinstance(value, (torch.Tensor, PackedSequence)) or is_dataclass(value)
+    return change(value) if is_moved else value
 
 
 def _restore(kind: type[Any], values: list[Any]) -> Any:
