@@ -237,9 +237,7 @@ def list_rows(
                 rows += [[]] * batch.num_filler_rows
                 indices += [-1] * batch.num_filler_rows
                 width, padding_side = batch.widths[side], options.padding_side
-                rows = slow_pad(
-                    rows, width=width, padding_value=pad_id, padding_side=padding_side
-                )
+                rows = slow_pad(rows, width=width, padding_value=pad_id, padding_side=padding_side)
                 found = {"width": width, "num_filler_rows": batch.num_filler_rows}
             elif side:
                 found["encoder_rows"] = order
