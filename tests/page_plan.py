@@ -16,6 +16,7 @@ Options = dict[str, Any]  # as the manifest of shards has them, and `layout`
 DEFAULTS: Options = {
     "batch_size": None,
     "max_tokens": None,
+    "count": None,
     "order": "length",
     "window": None,
     "shuffle": None,

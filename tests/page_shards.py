@@ -81,7 +81,7 @@ class ShardWriter:
         kept += ("tokenizer_blake3", "columns")
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 9,
+            "format_version": 10,
             "plan_version": 1,
             "layout": self.layout,
             **{name: self.store.manifest[name] for name in kept},
@@ -95,6 +95,7 @@ class ShardWriter:
             "options": self.options,
             "ledger": ledger,
             "shards": entries,
+            "decoder": None,
         }
         (self.folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -136,7 +137,7 @@ class ShardWriter:
         return -(-max(left, 0) // len(self.store.sequences))
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "9", "layout": self.layout}
+        values = {"format": "seqpack.shards", "format_version": "10", "layout": self.layout}
         return make_tensor_file({**values, "stores_blake3": ",".join(self.digests)}, arrays)
 
     def _lay_out(self, batches: list[PlannedBatch]) -> dict[str, np.ndarray]:
@@ -245,6 +246,7 @@ class ShardWriter:
             "num_padding_cells": len(arrays["data"]) - num_tokens,
             "longest": int(arrays["lengths"].max()),
             "stores": self._count_stores(batches),
+            "decoder": None,
         }
 
     def _count_stores(self, batches: list[PlannedBatch]) -> list[dict[str, int]]:
@@ -341,11 +343,12 @@ def write_splits(
         splits.append(entry)
     manifest = {
         "format": "seqpack.splits",
-        "format_version": 1,
+        "format_version": 2,
         "split_seed": options["split_seed"],
         "split_by": options["split_by"],
         "splits": splits,
         "stores": [describe_store(store, folder) for store in stores],
+        "decoder_stores": None,
         "options": options,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -360,7 +363,7 @@ def read_rows(folder: Path) -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 9)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 10)
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
         path = folder / entry["name"]

@@ -179,7 +179,7 @@ class Layout(Protocol):
 
 def describe_fields(batch: Any) -> str:
     """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
-    values = ((field.name, getattr(batch, field.name)) for field in fields(batch) if field.repr)
+    values = ((it.name, getattr(batch, it.name)) for it in fields(batch) if it.repr)
     spelled = (
         f"{name}={_describe_value(value)}"
         for name, value in values

@@ -10,9 +10,9 @@ import numpy as np
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.shards.selected_store import NO_TARGET, OTHER_SPLITS, PASSES
 from seqpack_cli.tokens.open_store import AnyStore
 
 # What to type when everything was dropped for a reason.

@@ -18,10 +18,10 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_batches import PairLengths
 from seqpack_cli.batching.pair_plan import plan_pairs
 from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.reasons import EMPTY
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.pair_reasons import (
-    EMPTY,
     BothTest,
     Fit,
     list_fits,

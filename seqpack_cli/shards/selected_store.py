@@ -26,6 +26,7 @@ from seqpack_cli.batching.length_counts import (
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds
 from seqpack_cli.batching.plan import Plan, plan_batches
+from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES, WHERE
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.round import Round, join_parts
 from seqpack_cli.shards.store_conditions import PartTest, join_tests, make_test
@@ -33,9 +34,6 @@ from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.shards.targets import make_targets_test
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns
-
-# Why sequences are left out.
-OTHER_SPLITS, WHERE, NO_TARGET, PASSES = "other_splits", "where", "no_target", "passes"
 
 
 class SelectedStore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from seqpack_cli.batching.reasons import OTHER_SPLITS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.reporting.left_out import PAIR, SEQUENCE, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
@@ -20,7 +21,6 @@ from seqpack_cli.reporting.wording import (
     show_rounded,
     show_share,
 )
-from seqpack_cli.shards.selected_store import OTHER_SPLITS
 from seqpack_cli.tokens.open_store import number_repeated
 
 MAX_STORES = 16
