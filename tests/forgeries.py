@@ -157,6 +157,7 @@ def _describe(forgery: Forgery, batches: list[Batch], path: Path) -> dict[str, A
         "num_target_tokens": num_tokens,
         "num_padding_cells": num_cells - num_tokens,
         "longest": max(len(ids) for _, _, ids in rows),
+        "decoder": None,
         "stores": _count_stores(forgery.manifest["stores"], rows),
     }
 

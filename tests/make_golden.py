@@ -34,6 +34,10 @@ COMMANDS = {
     "tokens_targets": "tokenize input/answers.jsonl --prompt-field question "
     "--completion-field answer --keep id:text --bos <bos> --eos <eos> --max-length 16 --overlap 5 "
     "--part-bytes 150",
+    "tokens_encoder": "tokenize input/pairs.jsonl --text-field from --keep lang:class "
+    "--part-bytes 150",
+    "tokens_decoder": "tokenize input/pairs.jsonl --text-field to --keep id:int --bos <bos> "
+    "--eos <eos> --part-bytes 200",
     "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 1300",
     "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
     "--shard-bytes 1000",
@@ -60,12 +64,18 @@ COMMANDS = {
     "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1900",
     "padded_targets": "pack tokens_targets tokens_bytes --layout padded --padding-side left "
     "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 2600",
+    "pairs": "pack tokens_encoder --decoder tokens_decoder --batch-size 3 --shard-bytes 2300",
+    "padded_pairs": "pack tokens_encoder --decoder tokens_decoder --layout padded --batch-size 3 "
+    "--buckets (12,16),(20,40) --last-batch pad --padding-side left --where decoder.id>0 "
+    "--drop-column lang --shard-bytes 1700",
     "splits": "pack tokens_fields --split train=0.6,test=rest --layout padded --batch-size 2",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]
 SPLITS = ["splits/train", "splits/test"]
 SHARDS = [name for name in COMMANDS if name not in (*STORES, "splits")] + SPLITS
+DECODERS = [f"decoder.{name}" for name in SHARDS if "--decoder" in COMMANDS.get(name, "")]
 LINKS = ("row_indices", "resets", "next_ids")  # tensors of rows that sequences share
+MATCHED = ("encoder_rows",)  # tensors of a decoder's packed rows
 BYTES_BOS, BYTES_EOS = 257, 258
 WORDS_BOS, WORDS_EOS = 2, 3
 MAX_LENGTH = 12  # of tokens_fields
@@ -121,6 +131,17 @@ ANSWERS = [
     ("Count: ", "one, two, three, four, fünf, six"),
     ("", "no prompt"),
     ("海は? ", "静か"),
+]
+# Pairs of texts, of which one has no first and one no second, their language and a number.
+PAIRS = [
+    ("the sea", "das Meer", "de", 1),
+    ("the old harbour", "le vieux port", "fr", 2),
+    ("", "ohne Anfang", "de", 3),
+    ("boat", "Schiff", "de", 0),
+    ("a calm sea", "une mer très calme, dit-on", "fr", 5),
+    ("no end", "", "fr", 6),
+    ("ferry", "🛶", "de", 7),
+    ("a boat and a sea", "un bateau et une mer", "fr", 8),
 ]
 VOCABULARY = {
     "<unk>": 0,
@@ -187,6 +208,10 @@ def write_input(folder: Path) -> None:
         for number, (prompt, completion) in enumerate(ANSWERS)
     ]
     (folder / "answers.jsonl").write_text("\n".join(answers) + "\n")
+    pairs = [
+        json.dumps(dict(zip(("from", "to", "lang", "id"), pair, strict=True))) for pair in PAIRS
+    ]
+    (folder / "pairs.jsonl").write_text("\n".join(pairs) + "\n")
     (folder / "words.tokenizer.json").write_bytes(words_tokenizer_json())
 
 
@@ -235,7 +260,17 @@ def expect_documents(folder: Path) -> dict[str, list[list[list[int]]]]:
         overflow="split",
         overlap=OVERLAP,
     )
-    of_stores = (of_bytes, of_words, of_fields, of_targets)
+    of_encoder, of_decoder = (
+        slow_sequences(
+            [list(pair[side].encode()) for pair in PAIRS],
+            prefix=prefix,
+            suffix=suffix,
+            max_length=None,
+            overflow="split",
+        )
+        for side, (prefix, suffix) in enumerate((([], []), ([BYTES_BOS], [BYTES_EOS])))
+    )
+    of_stores = (of_bytes, of_words, of_fields, of_targets, of_encoder, of_decoder)
     made = tuple(each.sequences_of_document for each in of_stores)
     return dict(zip(STORES, made, strict=True))
 
@@ -277,12 +312,27 @@ def expect_targets() -> list[dict[str, Any]]:
     return sequences
 
 
-def read_batches(folder: Path) -> list[dict[str, Any]]:
-    """Read the batches of shards with the safetensors library and plain slices."""
+def read_side(version: Path, name: str) -> list[dict[str, Any]]:
+    """Read the batches of golden shards; those of the decoder's side are named `decoder.NAME`."""
+    folder = name.removeprefix("decoder.")
+    return read_batches(version / folder, "decoder." if folder != name else "")
+
+
+def read_batches(folder: Path, prefix: str = "") -> list[dict[str, Any]]:
+    """Read the batches of shards with the safetensors library and plain slices.
+
+    Args:
+        prefix: of the names of the tensors to read.
+    """
     options = json.loads((folder / "manifest.json").read_bytes())["options"]
     batches = []
     for path in sorted(folder.glob("*.safetensors")):
-        tensors = {name: a.tolist() for name, a in safetensors.numpy.load_file(path).items()}
+        loaded = safetensors.numpy.load_file(path).items()
+        tensors = {
+            name.removeprefix(prefix): array.tolist()
+            for name, array in loaded
+            if name.startswith(prefix)
+        }
         offsets = pairwise(tensors["sequence_offsets"])
         for batch, (first, last) in enumerate(offsets):
             start, end = tensors["data_offsets"][batch : batch + 2]
@@ -299,6 +349,7 @@ def read_batches(folder: Path) -> list[dict[str, Any]]:
                     "width": width,
                     "num_filler_rows": tensors.get("num_filler_rows", {batch: 0})[batch],
                     **linked,
+                    **{name: tensors[name][first:last] for name in MATCHED if name in tensors},
                     "rows": [list(row) for row in zip(indices, starts, rows, strict=True)],
                 }
             )
@@ -357,7 +408,7 @@ def make(version: Path) -> None:
     write_input(version / "input")
     run_commands(version)
     expected: dict[str, Any] = dict(expect_documents(version / "input"))
-    expected |= {name: read_batches(version / name) for name in SHARDS}
+    expected |= {name: read_side(version, name) for name in (*SHARDS, *DECODERS)}
     entries = [f'"{name}": [\n{lines(value)}\n]' for name, value in expected.items()]
     (version / "expected.json").write_text("{\n" + ",\n".join(entries) + "\n}\n")
     for name, digest in hash_files(version).items():

@@ -188,6 +188,7 @@ def _describe(forged: Set, arrays: Arrays, num_batches: int, path: Path) -> dict
         "num_target_tokens": num_tokens,
         "num_padding_cells": len(arrays["data"]) - num_tokens,
         "longest": int(lengths.max()),
+        "decoder": None,
         "stores": stores,
     }
 

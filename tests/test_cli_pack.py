@@ -371,6 +371,7 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
     assert shown["options"] == {
         "batch_size": 2,
         "max_tokens": None,
+        "count": None,
         "order": "length",
         "window": None,
         "shuffle": False,
@@ -482,8 +483,8 @@ def test_pack_passes_over_a_bucket_without_batches(
 def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> None:
     result = run("pack", tokens, "-o", tokens.parent / "out", "--buckets", value)
     assert result.exit_code == 2
-    expected = f"'--buckets': {value!r}, expected auto or lengths like 32,64,128\n"
-    assert result.stderr.endswith(f"Error: Invalid value for {expected}")
+    expected = "expected auto, lengths like 32,64,128, or for pairs (10,15),(20,25)\n"
+    assert result.stderr.endswith(f"Error: Invalid value for '--buckets': {value!r}, {expected}")
 
 
 @pytest.mark.parametrize(

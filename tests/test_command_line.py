@@ -56,6 +56,7 @@ PACK_OPTIONS = (
     PackOptions("padded", batch_size=3, window=9, shuffle=True, seed=5, pad_id=2, shard_bytes=99),
     PackOptions("padded", max_tokens=99, buckets=(8, 16), overflow="drop", last_batch="pad"),
     PackOptions("padded", buckets="auto", num_buckets=3, pad_to_multiple=8, padding_side="left"),
+    PackOptions(max_tokens=99, count="sum", buckets=[(20, 25), (10, 15)]),
     PackOptions("padded", order="none", drop_shorter=2, drop_longer=9),
     PackOptions("varlen", max_tokens=99, fill="sequential", shuffle=False),
     PackOptions("varlen", batch_size=4, max_tokens=96, align_sequences=8, last_batch="pad"),

@@ -80,8 +80,8 @@ def test_hostile_manifest_of_a_store_is_refused(
             for name in ("../x.safetensors", "/etc/passwd", "a/b", "", "shard-00001.safetensors")
         ),
         ({"shards__0__name": 3}, "field 'name' is 3, expected a string"),
-        ({"format_version": 1}, "format version 1, expected 9"),
-        ({"format_version": 9.0}, "format version 9.0, expected 9"),
+        ({"format_version": 1}, "format version 1, expected 10"),
+        ({"format_version": 10.0}, "format version 10.0, expected 10"),
         ({"layout": "varlem"}, "layout 'varlem', expected packed or padded or varlen"),
         ({"dtype": "int64"}, "dtype 'int64', expected uint16 or int32"),
         ({"pad_id": "0"}, "field 'pad_id' is '0', expected a count"),

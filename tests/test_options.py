@@ -98,6 +98,8 @@ def test_options_that_mean_nothing_are_refused(
         ("32,64", (32, 64)),
         ("64, 32,64", (64, 32, 64)),  # put in order by PackOptions
         (str(MAX_COUNT), (MAX_COUNT,)),
+        ("(10,15)", ((10, 15),)),
+        ("(20, 25), (10,15)", ((20, 25), (10, 15))),
     ],
 )
 def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
@@ -106,12 +108,30 @@ def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) 
 
 
 @pytest.mark.parametrize(
-    "text", ["nonsense", "", " ", "32,", ",32", "32 64", "0", "-1", "+1", "1e3", "²", "Auto"]
+    "text",
+    [
+        "nonsense",
+        "",
+        " ",
+        "32,",
+        ",32",
+        "32 64",
+        "0",
+        "-1",
+        "+1",
+        "1e3",
+        "²",
+        "Auto",
+        "(1,2",
+        "(1,2,3)",
+    ],
 )
 def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
         BUCKETS.convert(text, None, None)
-    assert caught.value.message == f"{text!r}, expected auto or lengths like 32,64,128"
+    assert caught.value.message == (
+        f"{text!r}, expected auto, lengths like 32,64,128, or for pairs (10,15),(20,25)"
+    )
 
 
 @pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "9" * 5000])

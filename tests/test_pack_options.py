@@ -12,6 +12,7 @@ from seqpack_cli.batching.option_checks import MAX_NUM_BUCKETS
 from seqpack_cli.batching.pack_options import COUNTS, PackOptions
 from seqpack_cli.errors import OptionError
 
+LENGTHS_OR_PAIRS = "expected 'auto' or lengths, such as [32, 64], or for pairs [(10, 15), (20, 25)]"
 NONSENSE: list[tuple[dict[str, Any], str]] = [
     (
         {"layout": "flat"},
@@ -24,9 +25,9 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"padding_side": "both"}, "padding_side is 'both', expected 'right' or 'left'"),
     ({"seed": -1}, "seed is -1, expected at least 0"),
     ({"split_seed": -1}, "split_seed is -1, expected at least 0"),
-    ({"buckets": ()}, "buckets is (), expected 'auto' or lengths, such as [32, 64]"),
-    ({"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths, such as [32, 64]"),
-    ({"buckets": "most"}, "buckets is 'most', expected 'auto' or lengths, such as [32, 64]"),
+    ({"buckets": ()}, f"buckets is (), {LENGTHS_OR_PAIRS}"),
+    ({"buckets": (8, 0)}, f"buckets is (8, 0), {LENGTHS_OR_PAIRS}"),
+    ({"buckets": "most"}, f"buckets is 'most', {LENGTHS_OR_PAIRS}"),
     *(({name: 0}, f"{name} is 0, expected at least 1") for name in COUNTS),
 ]
 

@@ -65,7 +65,7 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
         num_bytes = sum(array.nbytes for array in tensors.values())
         num_bytes += int(num_cells.sum()) * itemsize
         num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
-        counted = count_bytes(table, options, EntryBytes(dtype))
+        counted = count_bytes(table, options, [EntryBytes(dtype)])
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
         fillers = tensors.get("num_filler_rows")  # may be left out
@@ -82,11 +82,11 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
     table, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
-    sizes = count_bytes(table.expand(), options, IDS).tolist()
-    room = count_room(options, IDS)
+    sizes = count_bytes(table.expand(), options, [IDS]).tolist()
+    room = count_room(options, [IDS])
     assert 0 <= room < shard_bytes
-    cuts = cut_shards(table, options, IDS)
-    assert cut_shards(table.expand(), options, IDS) == cuts
+    cuts = cut_shards(table, options, [IDS])
+    assert cut_shards(table.expand(), options, [IDS]) == cuts
     assert (cuts[0], cuts[-1]) == (0, table.num_batches)
     for first, last in pairwise(cuts):
         assert last > first
@@ -97,10 +97,10 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
 def test_count_bytes_does_not_wrap_around() -> None:
     table, _ = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(table, PackOptions("padded"), EntryBytes("int32"))[0] > 20 * (2**31 - 1)
+    assert count_bytes(table, PackOptions("padded"), [EntryBytes("int32")])[0] > 20 * (2**31 - 1)
     table, _ = plan_of([2**31 - 1] * 5, batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(table, PackOptions("packed"), IDS)[0] > 10 * (2**31 - 1)
+    assert count_bytes(table, PackOptions("packed"), [IDS])[0] > 10 * (2**31 - 1)
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +258,10 @@ def test_no_file_is_larger_than_shard_bytes(
 
 def test_batch_above_the_memory_of_the_machine_is_refused() -> None:
     table, _ = plan_of([1])
-    check_memory(table, IDS)
+    check_memory(table, [IDS])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     with pytest.raises(MachineError) as caught:
-        check_memory(replace(table, num_cells=np.array([10**15])), IDS)
+        check_memory(replace(table, num_cells=np.array([10**15])), [IDS])
     assert caught.value.message == (
         f"the largest batch takes 2,000,000.0 GB, this machine has {memory:,.1f} GB of memory"
     )

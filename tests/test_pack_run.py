@@ -102,7 +102,7 @@ def test_pack_holds_every_sequence_once(
 
 def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "shards"
-    manifest = pack(store, output, batch_size=3, shard_bytes=1004)
+    manifest = pack(store, output, batch_size=3, shard_bytes=1012)
     assert read_manifest_json(output) == manifest
     assert sorted(path.name for path in output.iterdir()) == [
         "manifest.json",
@@ -116,7 +116,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 9,
+        "format_version": 10,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",
@@ -140,6 +140,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         "options": {
             "batch_size": 3,
             "max_tokens": None,
+            "count": None,
             "order": "length",
             "window": None,
             "shuffle": False,
@@ -164,8 +165,9 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "store_column": None,
             "pad_to_multiple": 1,
             "align_sequences": 1,
-            "shard_bytes": 1004,
+            "shard_bytes": 1012,
         },
+        "decoder": None,
     }
     assert (output / manifest["stores"][0]["path"]).resolve() == store.resolve()
     assert [(entry["num_batches"], entry["longest"]) for entry in manifest["shards"]] == [
@@ -177,8 +179,8 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
 
 def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
     # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50;
-    # 704 for the header and the end of offsets
-    sizes = ((1, [1, 1, 1]), (1055, [1, 2]), (1056, [2, 1]), (1106, [3]))
+    # 712 for the header and the end of offsets
+    sizes = ((1, [1, 1, 1]), (1063, [1, 2]), (1064, [2, 1]), (1114, [3]))
     for shard_bytes, num_batches in sizes:
         manifest = pack(store, tmp_path / str(shard_bytes), batch_size=3, shard_bytes=shard_bytes)
         assert [entry["num_batches"] for entry in manifest["shards"]] == num_batches

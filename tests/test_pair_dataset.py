@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pair_corpus import draw_records, make_pair_shards
-from shard_reference import change_shard, make_shards
+from conftest import HERE
+from pair_corpus import draw_records, make_pair_shards, make_pair_stores
+from shard_reference import change_manifest, change_shard, make_shards
 from tensor_reference import assert_same, rows_of
 from torch.nn.utils.rnn import pad_packed_sequence
 from torch.utils.data import ConcatDataset, DataLoader
 
 from seqpack_cli import (
+    DocumentOptions,
     EpochSampler,
     FolderError,
     OptionError,
@@ -26,7 +28,9 @@ from seqpack_cli import (
     StoreBatches,
     StoreDataset,
     StreamSlice,
+    TargetOptions,
     open_shards,
+    pack,
 )
 
 RECORDS = draw_records(23)
@@ -160,6 +164,26 @@ def test_several_shard_sets_of_pairs_are_read_in_turn(tmp_path: Path) -> None:
         assert_same(pair.decoder, other.decoder)
     parts = ConcatDataset([ShardDataset(path) for path in paths])
     assert len(EpochSampler(parts)) == len(dataset)
+
+
+def test_several_shard_sets_need_decoders_of_one_vocabulary(tmp_path: Path) -> None:
+    paths = [make_pair_shards(tmp_path / name) for name in ("a", "b")]
+    change_manifest(paths[1], lambda manifest: manifest["decoder"].update(vocab_size=300))
+    error = f"^{paths[1]}: the decoder's vocab_size is 300, {paths[0]} has 259; "
+    with pytest.raises(ValueError, match=error):
+        ShardDataset(paths)
+
+
+@pytest.mark.parametrize("columns", [None, []])
+def test_labels_are_the_targets_of_the_decoder(tmp_path: Path, columns: list[str] | None) -> None:
+    targets = TargetOptions(prompt_field="lang", completion_field="written")
+    of_decoder = {"documents": DocumentOptions(), "targets": targets, "keep": ()}
+    read, written = make_pair_stores(tmp_path, RECORDS, **of_decoder)
+    pack(read, tmp_path / "shards", decoder=written, executor=HERE)
+    for pair in ShardDataset(tmp_path / "shards", labels="next", eos_id=EOS, columns=columns):
+        texts = [RECORDS[number]["written"] for number in pair.encoder.original_indices.tolist()]
+        assert labels_of(pair) == [f"{text}>" for text in texts]
+        assert [*pair.decoder.columns] == ([] if columns == [] else ["targets"])
 
 
 def test_pairs_and_single_sequences_are_not_read_as_one(tmp_path: Path) -> None:

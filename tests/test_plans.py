@@ -14,7 +14,8 @@ from shard_reference import make_store, make_texts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.cli.pack_command import command
 from seqpack_cli.reporting.opened import open_any_as_one
-from seqpack_cli.reporting.plans import compare_plans, list_ways, spell_options
+from seqpack_cli.reporting.pack_ways import list_ways, spell_options
+from seqpack_cli.reporting.plans import compare_plans
 from seqpack_cli.reporting.terminal.plan_lines import FOOTER, show_plans
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.shard_set import open_shards

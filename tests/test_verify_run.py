@@ -177,6 +177,7 @@ def test_report_says_what_was_proven(shards: Path) -> None:
     assert document == {
         "passed": True,
         "shards": str(shards),
+        "side": None,
         "layout": report.layout,
         "device": "cpu",
         "device_name": "CPU",

@@ -5,11 +5,11 @@ Each error names the option to add or to leave out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.conditions import parse_condition
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.key_checks import check_keys, has_keys
+from seqpack_cli.batching.pair_checks import refuse_first
 from seqpack_cli.errors import OptionError, quote
 
 if TYPE_CHECKING:
@@ -55,36 +55,6 @@ def check_selection(options: PackOptions, splits: Splits | None) -> None:
         raise ValueError(f"split_name is {options.split_name!r}, expected {expected}")
 
 
-def check_pairs(options: PackOptions, *, pairs: bool) -> None:
-    """Refuse options that only pairs have, or that pairs do not have."""
-    if not pairs:
-        needed = {
-            f"--count {options.count}": options.count is not None,
-            "--buckets with two lengths each": options.pair_keys is not None,
-        }
-        _refuse(
-            needed, "{} needs --decoder", "pass the decoder's store as --decoder, or leave out {}"
-        )
-        return
-    if not LAYOUTS[options.layout].holds_pairs:
-        names = [name for name, rules in LAYOUTS.items() if rules.holds_pairs]
-        raise OptionError(
-            f"--decoder conflicts with --layout {options.layout}, whose rows hold single sequences",
-            hint=f"pass --layout {' or '.join(names)}",
-        )
-    if options.count is not None and options.max_tokens is None:
-        raise OptionError(
-            f"--count {options.count} needs --max-tokens",
-            hint="pass --max-tokens, or leave out --count",
-        )
-    if isinstance(options.buckets, tuple) and options.pair_keys is None:
-        raise OptionError(
-            f"--buckets {options.buckets[0]}: found one length, expected two, of the encoder's and "
-            "of the decoder's row",
-            hint="pass pairs of lengths, such as --buckets '(10,15),(20,25)'",
-        )
-
-
 def check_seed_has_effect(options: PackOptions) -> None:
     """Refuse a seed if nothing is random."""
     is_random = options.shuffle or options.passes is not None or options.share is not None
@@ -112,7 +82,7 @@ def check_shared_rows(options: PackOptions) -> None:
         "--num-buckets": options.num_buckets is not None,
         "--last-batch drop": options.last_batch == "drop",
     }
-    _refuse(refused, f"{{}} conflicts with {layout}, whose rows several sequences share")
+    refuse_first(refused, f"{{}} conflicts with {layout}, whose rows several sequences share")
     if options.carries_state:
         _check_streams(options)
         return
@@ -138,7 +108,7 @@ def _check_streams(options: PackOptions) -> None:
         f"--last-batch {options.last_batch}": options.last_batch != "keep",
         f"--align-sequences {options.align_sequences}": options.align_sequences != 1,
     }
-    _refuse(
+    refuse_first(
         refused,
         "{} conflicts with --layout streams: streams are cut every --max-tokens steps, and only "
         "the last batch is padded",
@@ -154,7 +124,9 @@ def _check_cuts(options: PackOptions) -> None:
             f"--overflow {options.overflow}": options.overflow not in (None, "split"),
             f"--align-sequences {multiple}": multiple != 1,
         }
-        _refuse(refused, "{} conflicts with --fill chunk, which cuts anywhere to fill every row")
+        refuse_first(
+            refused, "{} conflicts with --fill chunk, which cuts anywhere to fill every row"
+        )
     if max_tokens % multiple:
         rounded = max(max_tokens // multiple, 1) * multiple
         raise OptionError(
@@ -171,18 +143,11 @@ def check_unpadded(options: PackOptions) -> None:
         f"--pad-to-multiple {options.pad_to_multiple}": options.pad_to_multiple != 1,
         f"--padding-side {options.padding_side}": options.padding_side != "right",
     }
-    _refuse(
+    refuse_first(
         refused,
         "{} needs --layout padded",
         "pass --layout padded, or leave out {}",
     )
-
-
-def _refuse(refused: dict[str, bool], message: str, hint: str = "leave out {}") -> None:
-    """Raise OptionError for the first option that is refused."""
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise OptionError(message.format(name), hint=hint.format(name))
 
 
 def check_rows(options: PackOptions) -> None:
@@ -202,7 +167,7 @@ def check_rows(options: PackOptions) -> None:
             "--overflow split needs --layout varlen",
             hint="split with tokenize --max-length, or pass --overflow drop",
         )
-    if options.overflow is not None and options.max_tokens is None and not _has_keys(options):
+    if options.overflow is not None and options.max_tokens is None and not has_keys(options):
         raise OptionError(
             f"--overflow {options.overflow} needs --max-tokens or --buckets K1,K2,…",
             hint="drop long sequences with --drop-longer",
@@ -226,37 +191,5 @@ def check_rows(options: PackOptions) -> None:
             f"--pad-to-multiple {options.pad_to_multiple}",
             hint=f"pass --max-tokens {options.pad_to_multiple}, or more",
         )
-    if _has_keys(options):
-        _check_keys(options)
-
-
-def _has_keys(options: PackOptions) -> bool:
-    return isinstance(options.buckets, tuple)
-
-
-def _check_keys(options: PackOptions) -> None:
-    """Refuse bucket keys that conflict with --pad-to-multiple or --max-tokens."""
-    keys: Any = options.buckets
-    for key in keys:
-        widths = key if isinstance(key, tuple) else (key,)
-        shown, needed = spell_key(key), add_sides(widths, options.count)
-        if any(width % options.pad_to_multiple for width in widths):
-            raise OptionError(
-                f"--buckets {shown}: not a multiple of --pad-to-multiple {options.pad_to_multiple}",
-                hint="leave out --pad-to-multiple: the buckets set the widths",
-            )
-        budget = options.max_tokens if options.fills_rectangle else None
-        if budget is not None and needed > budget:
-            raise OptionError(
-                f"--buckets {shown}: a single row exceeds --max-tokens {budget:,}",
-                hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
-            )
-
-
-def spell_key(key: object) -> str:
-    """Return a bucket key as the option takes it.
-
-    >>> spell_key(32), spell_key((10, 15))
-    ('32', '(10,15)')
-    """
-    return f"({','.join(map(str, key))})" if isinstance(key, tuple | list) else str(key)
+    if has_keys(options):
+        check_keys(options)

@@ -12,7 +12,6 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.option_checks import (
-    check_pairs,
     check_rows,
     check_seed_has_effect,
     check_selection,
@@ -20,6 +19,7 @@ from seqpack_cli.batching.option_checks import (
     check_unpadded,
 )
 from seqpack_cli.batching.pair_buckets import DEFAULT_NUM_PAIR_BUCKETS
+from seqpack_cli.batching.pair_checks import check_pairs
 from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
 from seqpack_cli.batching.splits import parse_splits

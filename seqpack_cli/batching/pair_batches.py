@@ -16,6 +16,7 @@ import numpy as np
 from seqpack_cli.batching.array_batches import choose_order
 from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.key_checks import check_chosen_keys
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.limits import ROWS_PER_BLOCK, Limits, round_up
@@ -105,7 +106,11 @@ class PairLimits:
 def choose_pair_keys(
     lengths: np.ndarray, decoder_lengths: np.ndarray, options: PackOptions
 ) -> list[PairKey] | None:
-    """Return the bucket keys in ascending order, None without buckets or pairs."""
+    """Return the bucket keys in ascending order, None without buckets or pairs.
+
+    Raises:
+        OptionError: max_tokens has no room for a row of a bucket.
+    """
     if options.buckets is None or not len(lengths):
         return None
     if options.pair_keys is not None:
@@ -114,7 +119,9 @@ def choose_pair_keys(
     num_batches = _estimate_batches(lengths, decoder_lengths, options)
     num_buckets = min(options.num_buckets, choose_num_pair_buckets(num_batches))
     multiple = options.pad_to_multiple
-    return choose_pair_buckets(lengths, decoder_lengths, num_buckets, multiple=multiple)
+    keys = choose_pair_buckets(lengths, decoder_lengths, num_buckets, multiple=multiple)
+    check_chosen_keys(keys, options)
+    return keys
 
 
 def _estimate_batches(

@@ -42,7 +42,7 @@ def plan_pairs(
         counts: of the encoder's lengths.
         rounds: the sequences of each round, if pairs are visited several times.
     """
-    sides = [_select(source, found) for found in (counts, pairs.counts)]
+    sides = [select_side(source, found) for found in (counts, pairs.counts)]
     lengths = source.lengths
     is_kept = lengths > 0
     keys = choose_pair_keys(lengths[is_kept], pairs.lengths[is_kept], options)
@@ -72,7 +72,7 @@ def plan_pairs(
     return Plan(table, order, keys, *encoder, side)
 
 
-def _select(source: PartLengths, counts: SourceCounts) -> Selection:
+def select_side(source: PartLengths, counts: SourceCounts) -> Selection:
     """Return the kept sequences of a side, and why the others are left out."""
     selection = Selection(source, counts.kept)
     for reason, found in counts.left_out.items():

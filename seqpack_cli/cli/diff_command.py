@@ -21,7 +21,8 @@ def command(a: Place, b: Place, as_json: bool, quiet: bool) -> None:
 
     Compares options, counts, input files, sequences and batches, and counts the documents that both
     contain: those with equal texts, also from other stores. The exit code is 0 also if they differ;
-    the field `identical` of --json is true if nothing differs.
+    the field `identical` of --json is true if nothing differs. Of shards of pairs both sides are
+    compared, and which sequences belong together; with single sequences, the encoder's side is.
 
     \b
     Two stores, made with different options or from different input:

@@ -56,8 +56,9 @@ def command(
 
     PATH is a token store, or shards that pack wrote, such as one split. Documents of a token store
     stay whole, also those that tokenize --max-length cut into several sequences. Shards do not
-    know documents: each sequence becomes a document, in the order of the token stores. The
-    tokenizer is not needed. Every file is read back and compared with PATH before it appears.
+    know documents: each sequence becomes a document, in the order of the token stores. Shards of
+    pairs are refused: unpack writes both sides. The tokenizer is not needed. Every file is read
+    back and compared with PATH before it appears.
     megatron and nanogpt write a record beside their files, OUT.export.json: --overwrite replaces
     exactly the files that it describes.
 

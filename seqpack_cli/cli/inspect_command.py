@@ -11,6 +11,7 @@ import click
 from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer, print_lines, wants_colour
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.side_option import side_option
 from seqpack_cli.cli.values import NATURAL, PLACE
 from seqpack_cli.files.url import Place
 
@@ -57,6 +58,9 @@ Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
     "box to FILE instead of printing the numbers. An existing FILE is replaced only if seqpack "
     "wrote it.",
 )
+@side_option(
+    "For shards of pairs, show only this side; --sequence then counts the sequences of its store."
+)
 @json_option
 @quiet_option
 def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) -> None:
@@ -65,7 +69,9 @@ def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) 
     PATH is one folder; --vocabulary also takes several token stores. Use at most one of --batch,
     --sequence and --vocabulary; of these, --plot works with --batch and --html with none. Both
     replace the printed numbers, unless --json is given. Of all splits, only the numbers and
-    --sequence can be shown; for the rest name one split, such as splits/train.
+    --sequence can be shown; for the rest name one split, such as splits/train. Of shards of pairs
+    both sides are shown; --batch puts the rows of a document below one another, and --sequence
+    counts the encoder's sequences.
 
     \b
     Counts, lengths, padding and columns; the same as a picture or as a page:
@@ -75,6 +81,8 @@ def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) 
     One batch, or one sequence with its text and where it came from:
         seqpack inspect shards --batch 0
         seqpack inspect tokens --sequence 17
+    One side of shards of pairs:
+        seqpack inspect shards --side decoder
     How the vocabulary is used, by one token store or by several together:
         seqpack inspect tokens --vocabulary
         seqpack inspect english german --vocabulary
@@ -82,7 +90,7 @@ def command(paths: tuple[Place, ...], as_json: bool, quiet: bool, **asked: Any) 
     question = _find_question(asked)
     _check_files(asked["plot"], asked["html"])
     if question == "vocabulary":
-        found, show = _count_vocabulary(paths, quiet=quiet)
+        found, show = _count_vocabulary(paths, asked["side"], quiet=quiet)
     else:
         if len(paths) > 1:
             raise click.UsageError(f"found {len(paths)} folders: only --vocabulary takes several")
@@ -130,22 +138,22 @@ def _check_files(plot: Place | None, html: Place | None) -> None:
         check_page_path(html)
 
 
-def _count_vocabulary(paths: tuple[Place, ...], *, quiet: bool) -> Answer:
+def _count_vocabulary(paths: tuple[Place, ...], side: str | None, *, quiet: bool) -> Answer:
     """Return how a store, several stores as one, or shards use the vocabulary."""
-    from seqpack_cli.reporting.opened import open_any_as_one
+    from seqpack_cli.reporting.opened import choose_side, open_any_as_one
     from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
     from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 
-    opened = open_any_as_one(paths)
+    opened = choose_side(open_any_as_one(paths), side)
     with show_progress("vocabulary", "id", quiet=quiet) as progress:
         return describe_vocabulary_use(opened, progress), show_vocabulary_use
 
 
 def _answer(path: Place, asked: dict[str, Any], max_text_ids: int | None) -> Answer:
     """Return the values to show, and the function that makes lines of them; write the files."""
-    from seqpack_cli.reporting.opened import check_one, open_any_or_splits
+    from seqpack_cli.reporting.opened import check_one, choose_side, open_any_or_splits
 
-    opened = open_any_or_splits(path)
+    opened = choose_side(open_any_or_splits(path), asked["side"])
     if asked["sequence"] is not None:
         from seqpack_cli.reporting import rows
         from seqpack_cli.reporting.terminal import row_lines
@@ -178,7 +186,7 @@ def _write_files(opened: Opened, found: dict[str, Any], asked: dict[str, Any]) -
     from seqpack_cli.reporting.pictures.picture import save_picture
 
     plot, html = asked["plot"], asked["html"]
-    panels = make_panels(opened, batch=asked["batch"], columns=found.get("columns", ()))
+    panels = make_panels(opened, batch=asked["batch"], found=found)
     if plot is not None:
         save_picture(plot, make_title(opened), panels)
     if html is not None:

@@ -175,11 +175,8 @@ def command(
     """Pack token stores into shards: files of batches that are ready to train on.
 
     STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
-    same tokenizer. By default sequences of similar length go into one batch (see --order); with
-    --layout varlen, rows are filled with sequences of any length. An option that does not apply
-    to the layout is an error. What is dropped is counted in the summary. Running the same command
-    again continues an interrupted run; with other options it is an error unless --overwrite is
-    given. In training code, read the shards with seqpack_cli.ShardDataset("shards").
+    same tokenizer. Sequences of similar length share a batch; varlen rows hold any. The same
+    command again continues an interrupted run. Read shards with seqpack_cli.ShardDataset.
 
     \b
     Batches of 64 sequences as torch's PackedSequence:
@@ -190,13 +187,11 @@ def command(
         seqpack pack tokens --layout padded --buckets auto --last-batch pad -o shards
     Rows of at most 2,048 tokens that several sequences share, for a transformer:
         seqpack pack tokens --layout varlen --max-tokens 2048 -o shards
-    Batches of 8 such rows, each filled up to 2,048 with padding, for torch.compile:
-        seqpack pack tokens --layout varlen --batch-size 8 --max-tokens 2048 -o shards
     64 parallel streams, 128 steps a batch, for an LSTM that carries its state:
         seqpack pack tokens --layout streams --batch-size 64 --max-tokens 128 -o shards
     A training set and a validation set, below the folder shards:
         seqpack pack tokens --split train=0.99,validation=0.01 -o shards
-    Pairs: each batch holds the same documents of two stores, for an encoder and a decoder:
+    Pairs: each batch holds the same documents of two stores, for encoder and decoder:
         seqpack pack english --decoder german -o shards
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import (
+    OneValueCommand,
+    decoder_option,
+    json_option,
+    plot_option,
+    quiet_option,
+)
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import keep_without_target_option
@@ -14,12 +20,14 @@ from seqpack_cli.files.url import Place
 
 @click.command("plan", cls=OneValueCommand)
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
+@decoder_option
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
 @keep_without_target_option
 @json_option
 @quiet_option
 def command(
     stores: tuple[Place, ...],
+    decoder: tuple[Place, ...],
     plot: Place | None,
     keep_without_target: bool,
     as_json: bool,
@@ -31,28 +39,35 @@ def command(
     --buckets and --max-tokens of `seqpack pack`): the number of batches, the share of padding, and
     the size of the shards. Other options have their defaults: without splits, conditions or passes,
     all sequences that have a target are packed once. --shuffle with --window needs more padding.
-    Only the lengths of the sequences are read, and their targets if a store has them.
+    Only the lengths of the sequences are read, and their targets if a store has them. With
+    --decoder, the ways to pack pairs, with the padding of both sides and of each; a pair of which a
+    side is empty is left out.
 
     \b
     As a table:
         seqpack plan tokens
     As a picture:
         seqpack plan tokens --plot plan.svg
+    Pairs of two stores:
+        seqpack plan english --decoder german
     """
-    from seqpack_cli.reporting.opened import open_any_as_one
-    from seqpack_cli.reporting.plans import compare_plans
+    from seqpack_cli.reporting.plans import plan
     from seqpack_cli.reporting.terminal.plan_lines import show_plans
 
     if plot is not None:
         from seqpack_cli.reporting.pictures.picture import check_picture_path
 
         check_picture_path(plot)
-    opened = open_any_as_one(stores)
     with show_progress("plan", "way", quiet=quiet) as progress:
-        found = compare_plans(opened, progress, keep_without_target=keep_without_target)
+        found = plan(
+            stores,
+            decoder=decoder or None,
+            keep_without_target=keep_without_target,
+            progress=progress,
+        )
     if plot is not None:
-        from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_title
+        from seqpack_cli.reporting.pictures.panels import make_plan_panels, make_plan_title
         from seqpack_cli.reporting.pictures.picture import save_picture
 
-        save_picture(plot, make_title(opened), make_plan_panels(found))
+        save_picture(plot, make_plan_title(found), make_plan_panels(found))
     print_answer(found, show_plans, written=[plot], as_json=as_json, quiet=quiet)

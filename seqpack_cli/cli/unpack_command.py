@@ -15,9 +15,11 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_json, print_lines, write_stdout
 from seqpack_cli.cli.progress import show_progress
+from seqpack_cli.cli.side_option import side_option
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place
+from seqpack_cli.reporting.wording import count
 
 
 @click.command("unpack", cls=OneValueCommand)
@@ -38,8 +40,9 @@ from seqpack_cli.files.url import Place
     default="jsonl",
     show_default=True,
     help="Format of the file: JSON lines, or Parquet with the columns index, ids or text, and one "
-    "for each column of the token stores.",
+    "for each column of the token stores; of pairs also those of the decoder, as decoder.index.",
 )
+@side_option("For shards of pairs, write only this side: line n of both files is the same pair.")
 @overwrite_option
 @json_option
 @errors_only_option
@@ -48,6 +51,7 @@ def command(
     output: Place,
     as_ids: bool,
     file_format: str,
+    side: str | None,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -69,9 +73,11 @@ def command(
         seqpack unpack shards --text -o -
     Parquet:
         seqpack unpack shards --format parquet -o rows.parquet
+    Pairs, {"index": 0, "text": "Hi", "decoder": {"index": 0, "text": "Salut"}}:
+        seqpack unpack shards --text -o pairs.jsonl
     """
     from seqpack_cli.shards.shard_set import open_shards
-    from seqpack_cli.shards.unpack_run import unpack, write_sequences
+    from seqpack_cli.shards.unpack_run import choose_side, unpack, write_sequences
 
     if as_json and str(output) == "-":
         raise OptionError(
@@ -79,12 +85,14 @@ def command(
         )
     how: dict[str, Any] = {"as_text": not as_ids, "file_format": file_format}
     with show_progress("unpack", "row", quiet=quiet) as progress:
+        opened = choose_side(open_shards(shards), side)
         if str(output) == "-":
-            opened = open_shards(shards)
             write_sequences(opened, write_stdout, progress=progress, **how)
             return
-        num_rows = unpack(shards, output, overwrite=overwrite, progress=progress, **how)
+        how |= {"side": side, "overwrite": overwrite}
+        num_rows = unpack(shards, output, progress=progress, **how)
+    noun = "sequence" if opened.decoder is None else "pair"
     if as_json:
-        print_json({"num_sequences": num_rows, "file": str(output)})
+        print_json({f"num_{noun}s": num_rows, "file": str(output)})
     elif not quiet:
-        print_lines(f"{output}: {num_rows:,} sequences")
+        print_lines(f"{output}: {count(num_rows, noun)}")

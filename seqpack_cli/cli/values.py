@@ -76,7 +76,7 @@ class BucketsType(click.ParamType):  # type: ignore[type-arg]
         """Return the keys, or "auto"."""
         if value == "auto" or isinstance(value, tuple):
             return "auto" if value == "auto" else value
-        text = re.sub(r"\s", "", str(value))
+        text = re.sub(r"\s*([(),])\s*", r"\1", str(value)).strip()
         is_pairs = re.fullmatch(r"\(\d+,\d+\)(,\(\d+,\d+\))*", text, re.ASCII)
         keys = re.findall(r"\d+", text) if is_pairs else text.split(",")
         if not all(_is_count(key, at_most=MAX_COUNT) for key in keys):

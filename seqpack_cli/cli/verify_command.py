@@ -24,8 +24,8 @@ EXIT_FAULT = 1
     type=PLACE,
     metavar="STORE",
     multiple=True,
-    help="Token store that the shards were packed from; repeat it for several stores, in any "
-    "order.  [default: the paths recorded by pack]",
+    help="Token store that the shards were packed from; repeat it for several stores, of either "
+    "side of pairs, in any order.  [default: the paths recorded by pack]",
 )
 @click.option(
     "--device",
@@ -72,7 +72,7 @@ EXIT_FAULT = 1
     "--model",
     metavar="MODULE:FUNCTION",
     help="Check your own model instead of the test model: the function takes (vocab_size, device, "
-    "dtype) and returns an nn.Module. Modules of the current folder are found.",
+    "dtype) and returns an nn.Module. Modules of the current folder are found. Not for pairs.",
 )
 @click.option(
     "--call",
@@ -154,6 +154,7 @@ def command(
     batches and on each of their sequences alone; the results must agree within rounding errors. The
     exit code is 1 if a fault is found.
 
+    Of pairs, each side is checked by itself, and that both sides of each row are the same document.
     In the folder that pack --split wrote, every split is checked, and that no document is in two of
     them and none is missing.
 
@@ -165,8 +166,7 @@ def command(
     Your own model, made by the function make of models.py:
         seqpack verify shards --model models:make
     """
-    from seqpack_cli.reporting.terminal.verify_summary import summarize_splits, summarize_verify
-    from seqpack_cli.verification.report import Report
+    from seqpack_cli.reporting.terminal.verify_summary import summarize
     from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
@@ -178,7 +178,6 @@ def command(
         print_json(report.to_json())
     elif not quiet or not report.passed:
         findings = [str(finding) for finding in report.findings]
-        summarize = summarize_verify if isinstance(report, Report) else summarize_splits
         print_lines(*summarize(report.to_json(), findings))
     if not report.passed:
         click.get_current_context().exit(EXIT_FAULT)

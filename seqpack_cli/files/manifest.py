@@ -78,11 +78,9 @@ def read_manifest(
         )
     found_version = manifest.get("format_version")
     if type(found_version) is not int or found_version != version:
-        found = (
-            "no format version"
-            if found_version is None
-            else f"format version {quote(found_version)}"
-        )
+        found = f"format version {quote(found_version)}"
+        if found_version is None:
+            found = "no format version"
         raise FolderError(
             f"{path}: {found}, expected {version}",
             hint=f"run seqpack {_find_writer(manifest)[0]} again, or install the version of "

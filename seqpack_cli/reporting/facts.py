@@ -5,24 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from seqpack_cli.reporting.batch_facts import list_batches, spell_keys, spell_padding
+from seqpack_cli.reporting.batch_facts import list_batches, spell_padding
 from seqpack_cli.reporting.column_facts import find_counts
-from seqpack_cli.reporting.left_out import PAIR, count_both, list_not_packed, list_repeated
+from seqpack_cli.reporting.left_out import count_both, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share, show_span
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 Facts = list[tuple[str, str]]  # labels and values
 PATH_LABEL = "token store"  # of shards
+NOT_PACKED = "not packed"
 
 
 def list_facts(numbers: dict[str, Any]) -> Facts:
-    """Return the labels and values that describe a token store or shards.
-
-    Of pairs these are the ones of both sides together; see `list_side_facts`.
-    """
-    if numbers.get("decoder") is not None:
-        return _list_facts_of_pairs(numbers)
+    """Return the labels and values that describe a token store, or shards without pairs."""
     if numbers["kind"] == "shards":
         return _list_facts_of_shards(numbers)
     return _list_facts_of_store(numbers)
@@ -134,9 +129,9 @@ def _list_facts_of_store(numbers: dict[str, Any]) -> Facts:
         ("tokens", f"{ledger['num_tokens']:,}"),
         *list_target_facts(numbers),
         ("size", f"{show_bytes(numbers['bytes'])} in {sizes}, {numbers['dtype']}"),
-        ("vocabulary", _spell_vocabulary(numbers)),
+        ("vocabulary", spell_vocabulary(numbers)),
         ("special ids", _special_ids(numbers)),
-        *_tell_tokenizer(numbers),
+        *tell_tokenizer(numbers),
         _tell_maker(numbers["made_by"], run),
         *list_nonzero(ledger, _STORE_LEDGER),
         *(
@@ -157,59 +152,23 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         *list_target_facts(numbers),
         ("padding", spell_padding(numbers)),
         ("size", f"{size}, {numbers['dtype']}"),
-        *_tell_tokenizer(numbers),
+        *tell_tokenizer(numbers),
         *list_store_facts(numbers["stores"]),
     ]
     if numbers["bucket_keys"] is not None:
         facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
-    facts += list_nonzero(ledger, _SHARDS_LEDGER)
+    facts += list_nonzero(ledger, SHARDS_LEDGER)
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])
-    return facts + [("not packed", words) for _, words in left_out]
+    return facts + [(NOT_PACKED, words) for _, words in left_out]
 
 
-def _list_facts_of_pairs(numbers: dict[str, Any]) -> Facts:
-    both, options = numbers["both"], numbers["options"]
-    size = f"{show_bytes(numbers['bytes'])} in {count(numbers['num_shards'], 'shard')}"
-    padding = f"{show_share(both['padding_ratio'])} of all cells of both sides"
-    facts: Facts = [
-        *list_batches(numbers),
-        ("pairs", f"{both['num_pairs']:,}"),
-        ("tokens", f"{both['num_tokens']:,} on both sides"),
-        ("padding", padding if both["num_padding_cells"] else "none"),
-        ("size", size),
-    ]
-    if numbers["bucket_keys"] is not None:
-        facts.append(("bucket keys", list_some(spell_keys(numbers["bucket_keys"]))))
-    facts += list_nonzero(numbers["ledger"], _SHARDS_LEDGER)
-    facts += list_repeated(both, options, noun=PAIR)
-    left_out = list_not_packed(both, options, noun=PAIR)
-    return facts + [("not packed", words) for _, words in left_out]
-
-
-def list_side_facts(numbers: dict[str, Any]) -> Facts:
-    """Return the labels and values of one side of pairs, except those of its lengths."""
-    return [
-        ("tokens", f"{numbers['ledger']['num_tokens']:,}"),
-        *list_target_facts(numbers),
-        ("padding", spell_padding(numbers)),
-        ("vocabulary", _spell_vocabulary(numbers)),
-        *_tell_tokenizer(numbers),
-        *list_store_facts(numbers["stores"]),
-    ]
-
-
-def view_sides(numbers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name of each side of pairs, and its numbers."""
-    return [(ENCODER, numbers), (DECODER, {**numbers, **numbers["decoder"]})]
-
-
-def _spell_vocabulary(numbers: dict[str, Any]) -> str:
+def spell_vocabulary(numbers: dict[str, Any]) -> str:
     ids = f"{numbers['vocab_size']:,} tokens, ids 0 to {numbers['max_id']:,}"
     return f"{ids}, {numbers['dtype']}" if numbers["kind"] == "shards" else ids
 
 
-def _tell_tokenizer(numbers: dict[str, Any]) -> Facts:
+def tell_tokenizer(numbers: dict[str, Any]) -> Facts:
     return [("tokenizer", "none: ids are not decoded")] * (numbers["tokenizer_blake3"] is None)
 
 
@@ -224,7 +183,7 @@ def _duplicates(found: dict[str, int]) -> str:
     return f"{number:,} of {num_documents:,} documents repeat an earlier one" if number else "none"
 
 
-_SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}
+SHARDS_LEDGER = {"num_filler_rows": "filler rows", "num_split_sequences": "split sequences"}
 _SPECIAL_TOKENS = {
     "num_special_tokens_added": "added",
     "num_special_tokens_in_text": "spelled out in the text (see --vocabulary)",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
+from seqpack_cli.batching.reasons import EMPTY, NO_TARGET, OTHER_SPLITS, OVERFLOW, PASSES
 from seqpack_cli.reporting.wording import count
-from seqpack_cli.shards.pair_reasons import EMPTY, OVERFLOW
 
 SEQUENCE, PAIR = "sequence", "pair"  # what a ledger counts
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
@@ -13,9 +12,9 @@ from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
+from seqpack_cli.shards.paired_rows import view_side
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import SplitSet, open_splits
 from seqpack_cli.tokens.open_store import (
@@ -30,6 +29,7 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
 AnyOpened = AnyStore | ShardSet  # with several stores as one
+AnyKind = TypeVar("AnyKind", bound=AnyOpened | SplitSet)
 
 
 def open_any(path: AnyPath) -> Opened:
@@ -74,7 +74,16 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
     )
 
 
-def choose_side(opened: Opened | SplitSet, side: str | None) -> Opened | SplitSet:
+def check_store(opened: AnyOpened) -> AnyStore:
+    """Return one or several token stores; raise OptionError if these are shards."""
+    if isinstance(opened, ShardSet):
+        raise OptionError(
+            f"{opened.path}: shards are packed already", hint="name their token store"
+        )
+    return opened
+
+
+def choose_side(opened: AnyKind, side: str | None) -> AnyKind | ShardSet:
     """Return one side of shards of pairs; None for what was opened, with both sides.
 
     Raises:
@@ -82,19 +91,13 @@ def choose_side(opened: Opened | SplitSet, side: str | None) -> Opened | SplitSe
     """
     if side is None:
         return opened
-    if not isinstance(opened, ShardSet) or opened.decoder is None:
+    one = check_one(opened, f"--side {side}") if isinstance(opened, SplitSet) else opened
+    if not isinstance(one, ShardSet):
         raise OptionError(
-            f"--side {side}: {opened.path} does not hold shards of pairs",
-            hint="leave out --side, or name shards that pack --decoder wrote",
+            f"--side {side}: {show_path(one)} is a token store, expected shards of pairs",
+            hint="leave out --side",
         )
-    return opened.decoder if side == DECODER else without_decoder(opened)
-
-
-def without_decoder(shards: ShardSet) -> ShardSet:
-    """Return the encoder's side of pairs alone, or all of shards that hold no pairs."""
-    alone = copy.copy(shards)
-    alone.decoder = None
-    return alone
+    return view_side(one, side)
 
 
 def name_kind(opened: Opened) -> str:

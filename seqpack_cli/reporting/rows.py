@@ -60,7 +60,7 @@ def describe_batch(
     if shards.decoder is None:
         return found
     decoder = _describe_side(shards.decoder, index, max_text_ids)
-    for row, other in enumerate(match_rows(shards, index).tolist()):
+    for row, other in enumerate(match_rows(shards, index)):
         found["rows"][row]["decoder_row"] = other
         decoder["rows"][other]["encoder_row"] = row
     return {**found, **_find_pair_key(shards, index), "decoder": decoder}
@@ -132,8 +132,8 @@ def describe_sequence(
     """
     if isinstance(opened, SplitSet):
         name, shards = find_split(opened, index)
-        found = describe_sequence(shards, index, max_text_ids=max_text_ids)
-        return {"sequence": index, "split": name, **found}
+        of_split = describe_sequence(shards, index, max_text_ids=max_text_ids)
+        return {"sequence": index, "split": name, **of_split}
     if isinstance(opened, ShardSet):
         place, ids, columns = find_in_shards(opened, index)
     else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.reporting.wording import count
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
 
 def judge(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -13,6 +14,35 @@ def judge(found: Mapping[str, Any]) -> dict[str, Any]:
     is_other = _has_other_sequences(found) or found["same_arrays"] is False
     is_identical = not is_other and not _name_others(found)
     return {"identical": is_identical, "verdict": "identical" if is_identical else _judge(found)}
+
+
+def judge_kinds(found: Mapping[str, Any], sides: Sequence[str | None]) -> dict[str, Any]:
+    """Return the judgement where only one shard set may hold pairs.
+
+    Args:
+        found: with the judgement of the sides that were compared.
+        sides: which side of pairs was compared, of each shard set; None for single sequences.
+    """
+    if sides[0] == sides[1]:
+        return {name: found[name] for name in ("identical", "verdict")}
+    held = [
+        f"{name} holds {'single sequences' if side is None else 'pairs'}"
+        for name, side in zip("AB", sides, strict=True)
+    ]
+    verdict = f"{', '.join(held)}; the encoder's side compared: {found['verdict']}"
+    return {"identical": False, "verdict": verdict}
+
+
+def judge_pairs(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether both sides of pairs, and which belong together, are the same."""
+    sides = {ENCODER: found, DECODER: found["decoder"]}
+    num_differing = found["pairing"]["num_differing"]
+    if all(side["identical"] for side in sides.values()) and not num_differing:
+        return {"identical": True, "verdict": "identical"}
+    words = [f"{name}: {side['verdict']}" for name, side in sides.items()]
+    if num_differing:
+        words.append(f"{count(num_differing, 'pair')} put together differently")
+    return {"identical": False, "verdict": "; ".join(words)}
 
 
 def _has_other_sequences(found: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from seqpack_cli.reporting.opened import AnyOpened, describe_origin, find_store,
 from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.reporting.texts import decode_rows
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.roles import ROLES
@@ -33,6 +34,8 @@ MAX_IDS = 1 << 24  # counted without a tokenizer: each takes some 32 bytes
 def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None) -> dict[str, Any]:
     """Count all ids and describe them; about 300 M ids/s, in constant memory.
 
+    Of pairs, `decoder` has the same of the decoder's side.
+
     Args:
         progress: is told of ids and padding cells.
 
@@ -40,6 +43,21 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
         FolderError: an id is larger than `max_id`, or a file is damaged.
         OptionError: without a tokenizer, the vocabulary is too large.
     """
+    progress = progress or Progress()
+    if not isinstance(opened, ShardSet):
+        return {**_name(opened), **_describe_side(opened, progress)}
+    found, *others = (_describe_side(side, progress) for side in opened.sides)
+    return {**_name(opened), **found, **({"decoder": others[0]} if others else {})}
+
+
+def _name(opened: AnyOpened) -> dict[str, Any]:
+    named = {"kind": "vocabulary", "path": show_path(opened)}
+    if isinstance(opened, ShardSet) and opened.side is not None and opened.decoder is None:
+        named["side"] = opened.side
+    return named
+
+
+def _describe_side(opened: AnyOpened, progress: Progress) -> dict[str, Any]:
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json() if has_tokenizer(manifest) else None
     store = find_store(opened)
@@ -47,11 +65,9 @@ def describe_vocabulary_use(opened: AnyOpened, progress: Progress | None = None)
     has_text = any(each.manifest["made_by"] != "import" for each in stores) or not stores
     spelled = describe_spelled(store) if has_text else None
     ids, special_ids, unk_id = _list_ids(manifest, tokenizer_json, store)
-    found = count_ids(opened, ids, unk_id=unk_id, progress=progress or Progress())
+    found = count_ids(opened, ids, unk_id=unk_id, progress=progress)
     is_special = np.isin(ids, special_ids)
     return {
-        "kind": "vocabulary",
-        "path": show_path(opened),
         "vocab_size": manifest["vocab_size"],
         "max_id": manifest["max_id"],
         "tokenizer_blake3": manifest["tokenizer_blake3"],

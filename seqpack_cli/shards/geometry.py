@@ -21,6 +21,7 @@ class Geometry:
     row_length: int = 0  # where num_rows is a number
     multiple: int = 1  # lengths of sequences that share a row are rounded up to it
     is_decoder: bool = False  # the decoder's side of pairs, whose rows follow the encoder's
+    is_sorted: bool = True  # rows that sequences do not share are longest first
 
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
@@ -46,7 +47,10 @@ class Geometry:
         """Return the geometry that the recorded options of `pack` give."""
         if not LAYOUTS[layout].shares_rows:
             has_filler_rows = options["last_batch"] == "pad"
-            return cls(pad_id, padding_side, has_filler_rows, is_decoder=is_decoder)
+            is_sorted = LAYOUTS[layout].needs_sorted_rows or not is_decoder
+            return cls(
+                pad_id, padding_side, has_filler_rows, is_decoder=is_decoder, is_sorted=is_sorted
+            )
         num_rows, row_length = options["batch_size"], options["max_tokens"]
         return cls(
             pad_id,

@@ -72,9 +72,10 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
         sides = [_Side(None, source.store, rows, manifest, counts[0])]
     else:
         decoder = {**manifest, **manifest["decoder"], SIDE: DECODER}
+        ordered = order_decoder(rows, manifest["layout"])
         sides = [
             _Side(ENCODER, source.sides[0], rows, manifest, counts[0]),
-            _Side(DECODER, source.sides[1], _order_rows(rows, manifest), decoder, counts[1]),
+            _Side(DECODER, source.sides[1], ordered, decoder, counts[1]),
         ]
     arrays: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
@@ -90,14 +91,10 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     return receipt
 
 
-def _order_rows(rows: ShardRows, manifest: dict[str, Any]) -> ShardRows:
-    """Return the decoder's rows in the order that its batches have."""
+def order_decoder(rows: ShardRows, layout: str) -> ShardRows:
+    """Return the decoder's rows of pairs in the order that batches of a layout have."""
     assert rows.decoder is not None  # noqa: S101 - asked for only then
-    return (
-        sort_decoder(rows.decoder)
-        if LAYOUTS[manifest["layout"]].needs_sorted_rows
-        else rows.decoder
-    )
+    return sort_decoder(rows.decoder) if LAYOUTS[layout].needs_sorted_rows else rows.decoder
 
 
 class _Side:

@@ -15,10 +15,27 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns, open_stores
 
 
+def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]:
+    """Return for each side of shards which of some stores are its own; a store may be of both.
+
+    Raises:
+        FolderError: one is not a token store, or not one of those that were packed.
+    """
+    digests = [{entry["blake3"] for entry in side.manifest["stores"]} for side in shards.sides]
+    shared: list[list[Place]] = [[] for _ in digests]
+    for place in places:
+        digest = _read_digest(place)
+        if not any(digest in known for known in digests):
+            raise _refuse(f"{place}: {_say_other(sum(map(len, digests)))}")
+        for known, own in zip(digests, shared, strict=True):
+            own += [place] if digest in known else []
+    return shared
+
+
 def open_packed_stores(
     shards: ShardSet, places: Sequence[Place] = (), *, check_indices: bool = True
 ) -> AnyStore:
-    """Open the stores of shards as one, with all columns that they share.
+    """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
 
     Args:
         places: where some or all of them are, in any order; the others are looked for where the

@@ -26,9 +26,8 @@ class PaddedBatch:
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
     columns: dict[str, Values] = field(default_factory=dict)
-    is_sorted: bool = field(
-        default=True, repr=False
-    )  # longest first; False on the decoder's side of pairs
+    # longest first; False on the decoder's side of pairs
+    is_sorted: bool = field(default=True, repr=False)
 
     __repr__ = describe_fields
 

@@ -56,7 +56,7 @@ class PaddedLayout:
             indices,
             self.geometry.padding_side,
             num_filler_rows,
-            is_sorted=not self.geometry.is_decoder,
+            is_sorted=self.geometry.is_sorted,
         )
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:

@@ -1,24 +1,53 @@
-"""Which rows and sequences of both sides of pairs are of the same document."""
+"""One side of shards of pairs, and which rows and sequences of both are of the same document."""
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
-from seqpack_cli.errors import FolderError
+from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import DECODER
 
 ENCODER_ROWS = "encoder_rows"  # an array of packed pairs
 
 
-def match_rows(shards: ShardSet, index: int) -> np.ndarray:
-    """Return the decoder's row for each row of a batch of pairs, int64[rows], without filler."""
-    assert shards.decoder is not None  # noqa: S101 - of pairs
-    batch = shards.decoder[index].without_filler()
+def view_side(shards: ShardSet, side: str) -> ShardSet:
+    """Return one side of pairs as shards of single sequences.
+
+    Raises:
+        OptionError: these are not pairs.
+    """
+    if shards.decoder is None:
+        raise OptionError(
+            f"--side {side}: {shards.path} holds no pairs",
+            hint="leave out --side, or name shards that pack --decoder wrote",
+        )
+    return shards.decoder if side == DECODER else view_encoder(shards)
+
+
+def view_encoder(shards: ShardSet) -> ShardSet:
+    """Return the encoder's side of pairs alone, or all of shards that hold no pairs."""
+    alone = copy.copy(shards)
+    alone.decoder = None
+    return alone
+
+
+def list_in_encoder_order(batch: Batch) -> list[int]:
+    """Return the rows of a batch, of a decoder's in the order of the encoder's rows."""
     if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
-        return np.argsort(batch.encoder_rows)
-    return np.arange(len(batch.lengths))
+        return list(map(int, np.argsort(batch.encoder_rows)))
+    return list(range(len(batch.lengths)))
+
+
+def match_rows(shards: ShardSet, index: int) -> list[int]:
+    """Return the decoder's row for each row of a batch of pairs, without filler."""
+    assert shards.decoder is not None  # noqa: S101 - of pairs
+    return list_in_encoder_order(shards.decoder[index].without_filler())
 
 
 def find_partner(shards: ShardSet, index: int, row: int) -> int:

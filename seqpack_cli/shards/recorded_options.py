@@ -46,7 +46,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def record_options(options: PackOptions) -> dict[str, Any]:
     """Return resolved options in the form of the manifest."""
-    return {name: _to_lists(getattr(options, name)) for name in NAMES}
+    return {name: to_lists(getattr(options, name)) for name in NAMES}
 
 
 def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
@@ -129,9 +129,9 @@ def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Pl
             )
 
 
-def _to_lists(value: Any) -> Any:
+def to_lists(value: Any) -> Any:
     """Return a value in the form of JSON, which has no tuples."""
-    return [_to_lists(item) for item in value] if isinstance(value, tuple) else value
+    return [to_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
@@ -141,7 +141,7 @@ def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
     if not widths:
         return False
     if options.buckets != "auto":
-        return bool(keys == _to_lists(options.buckets))
+        return bool(keys == to_lists(options.buckets))
     assert options.num_buckets is not None  # noqa: S101 - resolved
     is_rising = all(low < high for low, high in pairwise(widths))
     multiple = options.pad_to_multiple

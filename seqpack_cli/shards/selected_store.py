@@ -29,7 +29,7 @@ from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES, WHERE
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.round import Round, join_parts
-from seqpack_cli.shards.store_conditions import PartTest, make_test
+from seqpack_cli.shards.store_conditions import PartTest, join_tests, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.shards.targets import make_targets_test
@@ -158,7 +158,8 @@ class SelectedStore:
         if self.is_whole:
             return SourceCounts(count_lengths(map(part_lengths, numbers)))
         kept, repeated = list[LengthCounts](), list[LengthCounts]()
-        left_out: dict[str, list[LengthCounts]] = {reason: [] for reason in self._list_reasons()}
+        reasons = [*(reason for reason, _ in self._tests), *[PASSES] * self.options.has_passes]
+        left_out: dict[str, list[LengthCounts]] = {reason: [] for reason in reasons}
         for number in numbers:
             lengths = part_lengths(number)
             is_left = np.ones(len(lengths), bool)
@@ -194,7 +195,7 @@ class SelectedStore:
             yield OTHER_SPLITS, lambda number: find(number) == wanted
         yield from self._make_side_tests()
         if options.where:
-            yield WHERE, _join_tests([self._make_condition(text) for text in options.where])
+            yield WHERE, join_tests([self._make_condition(text) for text in options.where])
         has_target = self._make_targets_test()
         if has_target is not None:
             yield NO_TARGET, has_target
@@ -216,11 +217,6 @@ class SelectedStore:
 
     def _check_fits(self, number: int, is_left: np.ndarray) -> None:
         """Accept the sequences of a part that are left: see `_make_side_tests`."""
-
-    def _list_reasons(self) -> Iterator[str]:
-        yield from (reason for reason, _ in self._tests)
-        if self.options.has_passes:
-            yield PASSES
 
     def _find_passes(self, part: int) -> Fraction:
         store, _ = self.store.find_part(part)
@@ -250,8 +246,3 @@ class SelectedStore:
             store, _ = self.store.find_part(number)
             num_tokens[self._number_of[store.digest]] += int(lengths.sum(dtype=np.int64))
         return num_tokens
-
-
-def _join_tests(tests: Sequence[PartTest]) -> PartTest:
-    """Return the test that holds where all hold."""
-    return lambda number: np.logical_and.reduce([test(number) for test in tests])

@@ -24,7 +24,7 @@ from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns, are_cells_sound, check_columns
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import tensor_dtypes
-from seqpack_cli.shards.sides import choose_tensors
+from seqpack_cli.shards.sides import choose_tensors, find_side
 
 BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first batch
 
@@ -46,7 +46,6 @@ class Shard:
         *,
         columns: Columns = NO_COLUMN,
         first_batch: int = 0,
-        side: str | None = None,
     ) -> None:
         self.path = path
         self.entry = entry
@@ -57,13 +56,13 @@ class Shard:
         self.max_id: int = manifest["max_id"]
         with at(path).open_copy(entry) as file:
             mapped, metadata = map_tensor_file(file, path, num_bytes=entry["bytes"])
-        tensors = choose_tensors(mapped, side)
+        tensors = choose_tensors(mapped, find_side(manifest))
         self.arrays = ShardArrays(
             self.layout, tensors, Geometry.of_manifest(manifest), columns=columns
         )
         self._has_token_columns = any(column.is_per_token for column in columns.values())
         self._is_unsound: dict[int, np.ndarray] = {}  # for each block that `take` has checked
-        self._check_tensors(manifest, metadata, side)
+        self._check_tensors(manifest, metadata)
 
     @property
     def columns(self) -> Columns:
@@ -165,9 +164,7 @@ class Shard:
         let_pages_go(self.tensors["data"])
         return unsound
 
-    def _check_tensors(
-        self, manifest: dict[str, Any], metadata: dict[str, str], side: str | None
-    ) -> None:
+    def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
         expected = tensor_dtypes(
             self.layout,
             self.arrays.layout.geometry,
@@ -180,7 +177,7 @@ class Shard:
             if array.dtype != np.dtype(expected[name]):
                 found = f"{name} is {array.dtype}, expected {expected[name]}"
                 raise FolderError(f"{self.path}: {found}")
-        for name, value in describe_shard(manifest, side).items():
+        for name, value in describe_shard(manifest, find_side(manifest)).items():
             if metadata.get(name) != value:
                 found = quote(metadata.get(name))
                 raise FolderError(f"{self.path}: {name} is {found}, manifest says {quote(value)}")

@@ -34,12 +34,7 @@ class ShardArrays:
     """The arrays of a shard, with what follows from them for its rows and batches."""
 
     def __init__(
-        self,
-        layout: str,
-        tensors: Tensors,
-        geometry: Geometry,
-        *,
-        columns: Columns = NO_COLUMN,
+        self, layout: str, tensors: Tensors, geometry: Geometry, *, columns: Columns = NO_COLUMN
     ) -> None:
         self.columns = columns
         self._values: AllValues | None = None  # found at the first batch
@@ -200,9 +195,7 @@ class ShardArrays:
         if max_id is not None and "next_ids" in self.tensors:
             is_wrong |= self.tensors["next_ids"] > max_id
         wrong[batch_of[is_wrong]] = True
-        if self.rules.needs_sorted_rows or not (
-            self.rules.shares_rows or self.layout.geometry.is_decoder
-        ):
+        if not self.rules.shares_rows and self.layout.geometry.is_sorted:
             rises = (lengths[1:] > lengths[:-1]) & (batch_of[1:] == batch_of[:-1])
             wrong[batch_of[1:][rises]] = True
         if not self.layout.has_padding:

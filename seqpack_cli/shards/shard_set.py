@@ -20,17 +20,18 @@ from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, read_kept_tokenizer
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
+from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.read_pages import ReadPages
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
-from seqpack_cli.shards.sides import ENCODER, own_options, view_decoder
+from seqpack_cli.shards.sides import ENCODER, find_side, own_options, view_decoder
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.open_store import number_repeated
 
@@ -39,38 +40,20 @@ BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB arou
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
-class ReadPages:
-    """What `take` has read of mapped shards since their pages were released."""
-
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self.shards: set[Shard] = set()
-
-    def release(self) -> None:
-        """Release the pages from this process; they stay in the system's cache."""
-        self.num_bytes = 0
-        shards, self.shards = self.shards, set()
-        for shard in tuple(shards):  # copied in one step: other threads may still add some
-            let_pages_go(shard.tensors["data"])
-
-
 class ShardSet:
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
-    An index may be negative; a slice is a list. Of pairs these are the encoder's sides; `decoder`
-    is the shard set of the other sides, of which each batch holds the same documents.
-
-    Args:
-        manifest: of the encoder's side, or as the decoder's side sees it.
+    An index may be negative; a slice is a list. Of pairs these are the encoder's sides, and
+    `decoder` is the shard set of the other sides, whose batches hold the same documents.
     """
 
     def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
-        self.side: str | None = manifest.get(SIDE)
+        self.side = find_side(manifest)
         self.decoder: ShardSet | None = None
-        if manifest["decoder"] is not None:
-            self.side, self.decoder = ENCODER, ShardSet(path, view_decoder(manifest), digest)
+        if self.side == ENCODER:
+            self.decoder = ShardSet(path, view_decoder(manifest), digest)
         self.layout: str = manifest["layout"]
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
         entries = manifest["shards"]
@@ -157,7 +140,7 @@ class ShardSet:
 
     @property
     def sides(self) -> list[ShardSet]:
-        """The shard set of each side: this one and the decoder's, or this one alone."""
+        """The shard set of each side: this one, and the decoder's if there is one."""
         return [self] if self.decoder is None else [self, self.decoder]
 
     @functools.cached_property
@@ -206,9 +189,7 @@ class ShardSet:
         path, first_batch = self.path / entry["name"], self._starts[number]
         with self.folder.while_same():
             columns = self._stored_columns
-            shard = Shard(
-                path, entry, self.manifest, columns=columns, first_batch=first_batch, side=self.side
-            )
+            shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
         return shard if self.columns is columns else shard.with_columns(self.columns)
 
     def find_stores(self) -> list[Place | None]:

@@ -18,9 +18,15 @@ ENCODER, DECODER = SIDES = ("encoder", "decoder")
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
 
 
+def find_side(manifest: Mapping[str, Any]) -> str | None:
+    """Return the side whose fields a manifest has; None if it is not of pairs."""
+    side: str | None = manifest.get(SIDE)
+    return side if manifest["decoder"] is None else ENCODER
+
+
 def hold_pairs(manifest: Mapping[str, Any]) -> bool:
     """Return whether the shards of a manifest, or of a side of it, hold pairs."""
-    return SIDE in manifest or manifest["decoder"] is not None
+    return find_side(manifest) is not None
 
 
 def view_decoder(manifest: Mapping[str, Any]) -> dict[str, Any]:

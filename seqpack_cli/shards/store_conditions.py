@@ -6,7 +6,7 @@ A test evaluates a condition on the columns as they lie in the files, for a whol
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,6 +33,11 @@ def make_test(store: AnyStore, text: str) -> PartTest:
     except ValueError as error:
         hint = _choose_hint(store, condition)
         raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
+
+
+def join_tests(tests: Sequence[PartTest]) -> PartTest:
+    """Return the test that holds where all hold."""
+    return lambda number: np.logical_and.reduce([test(number) for test in tests])
 
 
 def _choose_hint(store: AnyStore, condition: Condition) -> str:

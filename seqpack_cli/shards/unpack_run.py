@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from seqpack_cli.errors import FolderError, check_choice
@@ -11,10 +12,12 @@ from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.shards.paired_rows import read_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
-from seqpack_cli.shards.unpacked_lines import ROWS, spell_lines
-from seqpack_cli.shards.unpacked_parquet import PARQUET, Group, write_parquet
+from seqpack_cli.shards.unpacked_lines import ROWS, Group, spell_lines
+from seqpack_cli.shards.unpacked_parquet import PARQUET, write_parquet
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.decoder import open_decoder
 
@@ -30,6 +33,7 @@ def unpack(
     *,
     as_text: bool = False,
     file_format: str = "jsonl",
+    side: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> int:
@@ -38,19 +42,25 @@ def unpack(
     Args:
         shards: the shards' folder.
         output: the file; each line has the `index` of a sequence, its `ids` and its `columns`.
+            Of pairs these are the encoder's, and `decoder` has the same of the other side.
         as_text: write the decoded `text` instead of `ids`.
-        file_format: "jsonl", or "parquet", where columns stand beside `index` and `ids`.
+        file_format: "jsonl", or "parquet", where columns stand beside `index` and `ids`, and those
+            of the decoder's side have the prefix "decoder.".
+        side: of pairs, "encoder" or "decoder" to write that side alone; lines of the same number
+            are of the same pair in the files of both.
         overwrite: replace a file that an earlier `unpack` wrote.
 
     Returns:
-        The number of sequences.
+        The number of sequences, or of pairs.
 
     Raises:
         FolderError: the shards are damaged, or another file would be replaced.
+        OptionError: there is no such side.
         MachineError: the disk is full or fails.
     """
     check_choice("file_format", file_format, KINDS)
-    opened, kind = open_shards(shards), KINDS[file_format]
+    check_choice("side", side, (None, *SIDES))
+    opened, kind = choose_side(open_shards(shards), side), KINDS[file_format]
     with publish_alone(parse_file(output), kind, overwrite=overwrite) as file:
         return write_sequences(
             opened, file.write, as_text=as_text, file_format=file_format, progress=progress
@@ -69,25 +79,52 @@ def write_sequences(
     """Write every sequence as one JSON line, or as a row of a Parquet file; return their number.
 
     A line has `index`, `ids` or `text`, and `columns` if there are any. Tokens that repeat the end
-    of the piece before, of which the column `overlap` has the number, are left out.
+    of the piece before, of which the column `overlap` has the number, are left out. Of pairs, both
+    sides are in one line.
     """
+    progress, sides = progress or Progress(), shards.sides
+    if len(sides) > 1:
+        read_pairs(shards)  # checks that both sides are in the same order
+        progress.on_total(sum(side.manifest["ledger"]["num_sequences"] for side in sides))
+        progress = replace(progress, on_total=Progress().on_total)
     num_sequences = 0
 
-    def iter_groups() -> Iterator[Group]:
+    def iter_groups() -> Iterator[list[Group]]:
         nonlocal num_sequences
-        whole = iter_unpacked(shards, shards.columns, progress)
-        sequences = (drop_overlap(each, shards) for each in whole)
-        decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
-        while rows := list(islice(sequences, ROWS_PER_WRITE)):
-            yield rows, None if decode is None else decode([row.ids for row in rows])
-            num_sequences += len(rows)
+        of_sides = [_iter_side(side, progress, as_text=as_text) for side in sides]
+        for groups in zip(*of_sides, strict=True):
+            yield list(groups)
+            num_sequences += len(groups[0][0])
 
     if file_format == "parquet":
-        write_parquet(shards, iter_groups(), write)
+        write_parquet(sides, iter_groups(), write)
     else:
-        for rows, texts in iter_groups():
-            write(spell_lines(rows, texts))
+        for groups in iter_groups():
+            write(spell_lines(groups))
     return num_sequences
+
+
+def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
+    """Return what to write: one side of pairs, or all that the shards hold.
+
+    Raises:
+        OptionError: these are not pairs.
+        FolderError: the sides are not in the same order.
+    """
+    if side is None:
+        return shards
+    chosen = view_side(shards, side)
+    read_pairs(shards)
+    return chosen
+
+
+def _iter_side(shards: ShardSet, progress: Progress, *, as_text: bool) -> Iterator[Group]:
+    """Yield the sequences of one side, ROWS_PER_WRITE at a time."""
+    whole = iter_unpacked(shards, shards.columns, progress)
+    sequences = (drop_overlap(each, shards) for each in whole)
+    decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
+    while rows := list(islice(sequences, ROWS_PER_WRITE)):
+        yield rows, None if decode is None else decode([row.ids for row in rows])
 
 
 def drop_overlap(sequence: UnpackedSequence, shards: ShardSet) -> UnpackedSequence:

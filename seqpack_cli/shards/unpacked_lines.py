@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.shards.unpacked import UnpackedSequence
 
+Group = tuple[Sequence[UnpackedSequence], Sequence[str] | None]  # sequences, and their texts
 LOOK_BYTES = 64 << 20  # 0.3 s
 NUMBERS = r"(?:\d+(?:, \d+)*)?"
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 VALUE = rf"(?:{STRING}|-?\d[\d.e+-]*|true|false|null)"
 VALUES = rf"(?:{VALUE}|\[(?:{VALUE}(?:, {VALUE})*)?\])"
 COLUMNS = rf"(?:, \"columns\": \{{{STRING}: {VALUES}(?:, {STRING}: {VALUES})*\}})?"
-ROW = re.compile(
-    rf'\{{"index": (\d+), (?:"ids": \[{NUMBERS}\]|"text": {STRING}){COLUMNS}\}}'.encode()
-)
+FIELDS = rf'(?:"ids": \[{NUMBERS}\]|"text": {STRING}){COLUMNS}'
+OF_DECODER = rf'(?:, "decoder": \{{"index": \d+, {FIELDS}\}})?'
+ROW = re.compile(rf'\{{"index": (\d+), {FIELDS}{OF_DECODER}\}}'.encode())
 ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
 
 
@@ -34,12 +37,21 @@ def _are_rows(head: bytes) -> bool:
 ROWS = FileKind("rows that seqpack unpack wrote", _are_rows, max_bytes=LOOK_BYTES)
 
 
-def spell_lines(sequences: Sequence[UnpackedSequence], texts: Sequence[str] | None) -> bytes:
-    """Return one JSON line for each sequence.
+def spell_lines(sides: Sequence[Group]) -> bytes:
+    """Return one JSON line for each sequence, or for each pair with its `decoder`.
 
     Args:
-        texts: written instead of the ids.
+        sides: the same documents, of the only side or of both.
     """
+    rows, *others = (_spell_rows(*side) for side in sides)
+    for row, decoder in zip(rows, others[0] if others else (), strict=False):
+        row[DECODER] = decoder
+    return b"".join(encode_json(row) + b"\n" for row in rows)
+
+
+def _spell_rows(
+    sequences: Sequence[UnpackedSequence], texts: Sequence[str] | None
+) -> list[dict[str, Any]]:
     if texts is None:
         values = [("ids", sequence.ids.tolist()) for sequence in sequences]
     else:
@@ -48,4 +60,4 @@ def spell_lines(sequences: Sequence[UnpackedSequence], texts: Sequence[str] | No
     for sequence, (name, value) in zip(sequences, values, strict=True):
         row = {"index": sequence.index, name: value}
         rows.append({**row, "columns": sequence.columns} if sequence.columns else row)
-    return b"".join(encode_json(row) + b"\n" for row in rows)
+    return rows

@@ -59,8 +59,11 @@ def swap_batches(shard: Shard) -> dict[str, np.ndarray] | None:
     """Swap the first two neighboring batches that differ."""
     numbers = range(min(len(shard), MAX_BATCHES) - 1)
     first = next((number for number in numbers if _differs_from_next(shard, number)), None)
-    if first is None:
-        return None
+    return None if first is None else exchange_batches(shard, first)
+
+
+def exchange_batches(shard: Shard, first: int) -> dict[str, np.ndarray]:
+    """Swap a batch and the next one."""
     cuts = ((0, first), (first + 1, first + 2), (first, first + 1), (first + 2, len(shard)))
     parts = [shard.arrays.cut(*ends).tensors for ends in cuts]
     changed = join_columns(shard, parts)

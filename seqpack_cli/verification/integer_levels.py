@@ -10,7 +10,9 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import ENCODER
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch
@@ -18,19 +20,28 @@ from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.label_values import check_labels
-from seqpack_cli.verification.integers.plan_comparison import plan_again
+from seqpack_cli.verification.integers.plan_comparison import PlannedShards, plan_again
 from seqpack_cli.verification.integers.roundtrip_workers import check_shards
 from seqpack_cli.verification.integers.shard_roundtrip import ID_CELLS_PER_TOKEN
 from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import LevelReport
 
+PlannedAgain = tuple[SelectedStore | None, PlannedShards | None]
 
-def verify_structure(run: Verification) -> BatchTable:
-    """Check the files and arrays of every batch, and that it is the planned one."""
+
+def verify_structure(run: Verification, again: PlannedAgain | None = None) -> BatchTable:
+    """Check the files and arrays of every batch, and that it is the planned one.
+
+    Args:
+        again: of pairs, what the options select and the plan of this side, None of what is not
+            known.
+    """
     with run.level("structure") as level:
         source, refusals = None, list[Finding]()
-        if run.whole_store is not None:
+        if again is not None:
+            source, run.planned = again
+        elif run.whole_store is not None:
             source, run.planned, refusals = plan_again(
                 run.shards, run.whole_store, is_planned=run.report.plan.compared
             )
@@ -84,6 +95,8 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
                 for row, what in check_batch(batch, store, run.device, piece_length=length):
                     run.add(Finding("roundtrip", name, what, index, row))
         level.num_sampled_batches = len(chosen)
+        if run.shards.side == ENCODER:  # whose tokens have no labels
+            return run.keep_faultless(batches)
         labelled = batches if has_targets else batches.take(np.isin(batches.index, chosen))
         _check_labels(run, level, run.keep_faultless(labelled), store)
     return run.keep_faultless(batches)

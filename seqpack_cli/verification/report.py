@@ -1,6 +1,7 @@
 """The report of verify: findings, coverage, and the largest errors with their limits.
 
-Of a folder of splits, there is a report for each split and one of all together.
+Of pairs there is a report for each side and one of both together; of a folder of splits, one for
+each split and one of all.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class Report:
     num_tokens: int
     is_gate: bool  # whether errors above their limits are findings; not for 16-bit
     columns: list[str]  # of the shards
+    side: str | None  # of pairs: "encoder" or "decoder"
     plan: PlanReport
     levels: list[LevelReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -126,11 +128,52 @@ class Report:
 
 @dataclass(frozen=True)
 class DocumentsReport:
-    """Whether the documents of all splits were compared with each other."""
+    """Whether the documents of all splits, or of both sides of pairs, were compared."""
 
     compared: bool = False
-    num_documents: int = 0  # that have a sequence in a split
+    num_documents: int = 0  # that have a sequence in a split; of pairs, those compared
     why_not: str | None = None
+
+
+@dataclass
+class PairsReport:
+    """The result of a verify run over shards of pairs."""
+
+    shards: str
+    sides: dict[str, Report] = field(default_factory=dict)  # of the encoder and of the decoder
+    documents: DocumentsReport = field(default_factory=DocumentsReport)
+    own_findings: list[Finding] = field(default_factory=list)  # of both sides together
+    controls: list[Control] = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings: those of a side, with its name behind the shard's, and those of both."""
+        of_sides = [report.findings for report in self.sides.values()]
+        shared = set.intersection(*map(set, of_sides))  # of what the sides have in common
+        found = [finding for finding in of_sides[0] if finding in shared]
+        for name, findings in zip(self.sides, of_sides, strict=True):
+            found += [
+                replace(finding, shard=f"{finding.shard}: {name}")
+                for finding in findings
+                if finding not in shared
+            ]
+        return [*found, *self.own_findings]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as values for JSON; `findings` are those of the sides too."""
+        return {
+            "passed": self.passed,
+            "shards": self.shards,
+            "sides": {name: report.to_json() for name, report in self.sides.items()},
+            "documents": asdict(self.documents),
+            "findings": [asdict(finding) for finding in self.findings],
+            "controls": [asdict(control) for control in self.controls],
+        }
 
 
 @dataclass
@@ -138,7 +181,7 @@ class SplitsReport:
     """The result of a verify run over the splits of a folder."""
 
     path: str
-    splits: dict[str, Report] = field(default_factory=dict)
+    splits: dict[str, Report | PairsReport] = field(default_factory=dict)
     documents: DocumentsReport = field(default_factory=DocumentsReport)
     own_findings: list[Finding] = field(default_factory=list)  # of the splits together
     controls: list[Control] = field(default_factory=list)

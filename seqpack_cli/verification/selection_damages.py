@@ -12,9 +12,9 @@ import numpy as np
 
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.verification.column_damages import find_real_rows
+from seqpack_cli.verification.column_damages import Arrays, find_real_rows
 from seqpack_cli.verification.damages import Damage, damage_column
-from seqpack_cli.verification.integers.plan_comparison import PlannedShards
+from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.totals import check_visits
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import Control
@@ -22,12 +22,12 @@ from seqpack_cli.verification.report import Control
 
 def list_selection_damages(run: Verification) -> Iterator[Damage]:
     """Yield the damages that shards with these options can have."""
-    options, planned = run.shards.options, run.planned
+    options = run.shards.options
     if options.split_name is not None:
         yield Damage(
             "sequence of another split",
             "structure",
-            lambda shard: None if planned is None else _take_other(shard, planned),
+            lambda shard: None if run.coverage is None else _take_other(shard, run, run.coverage),
             needs_plan=True,
         )
     if options.store_column is not None:
@@ -72,13 +72,13 @@ def change_class(shard: Shard, column: Column) -> dict[str, np.ndarray] | None:
     return {column.tensor_name: values}
 
 
-def _take_other(shard: Shard, planned: PlannedShards) -> dict[str, np.ndarray] | None:
+def _take_other(shard: Shard, run: Verification, coverage: Coverage) -> Arrays | None:
     """Replace a row's sequence by one that is not packed, of the same length if there is one."""
-    others, rows = np.flatnonzero(planned.source.lengths == 0), find_real_rows(shard)
-    if not len(others) or not len(rows):
+    others, rows = np.flatnonzero(coverage.visits == 0), find_real_rows(shard)
+    if run.store is None or not len(others) or not len(rows):
         return None
     row = rows[0]
-    is_same = planned.source.store.lengths[others] == shard.tensors["lengths"][row]
+    is_same = run.store.lengths[others] == shard.tensors["lengths"][row]
     indices = shard.tensors["original_indices"].copy()
     indices[row] = others[is_same.argmax()]
     return {"original_indices": indices}

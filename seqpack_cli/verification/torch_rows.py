@@ -1,8 +1,8 @@
 """A batch as torch's functions take it: longest row first, none empty, padded on the right.
 
 This is the only table of layouts in `verify`: a `packed` batch keeps its `batch_sizes`, a `padded`
-one its rectangle, with left padding moved to the right; sequences that share rows are sorted and
-packed.
+one its rectangle, with left padding moved to the right, and the rows of a decoder sorted; sequences
+that share rows are sorted and packed.
 """
 
 from __future__ import annotations
@@ -73,9 +73,13 @@ def _take_packed(batch: PackedBatch) -> TorchRows:
 
 def _take_padded(batch: PaddedBatch) -> TorchRows:
     batch = batch.without_filler()
+    ids, lengths = batch.ids, batch.lengths
     if batch.padding_side == "left":
-        batch = pad_sequence(batch.rows(), total_length=batch.ids.shape[1])
-    return TorchRows(batch.ids, batch.lengths, np.arange(len(batch.lengths)))
+        ids = pad_sequence(batch.rows(), total_length=ids.shape[1]).ids
+    if batch.is_sorted:
+        return TorchRows(ids, lengths, np.arange(len(lengths)))
+    order = np.argsort(-lengths, kind="stable")
+    return TorchRows(ids[order], lengths[order], order)
 
 
 def _take_shared(batch: Batch) -> TorchRows:

@@ -11,10 +11,11 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.verification.device import open_device
-from seqpack_cli.verification.report import Report, SplitsReport
+from seqpack_cli.verification.report import PairsReport, Report, SplitsReport
 from seqpack_cli.verification.user_models.load_function import load_function
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_shards import find_packed_store, verify_shards
+from seqpack_cli.verification.verify_pairs import verify_pairs
+from seqpack_cli.verification.verify_shards import find_packed_stores, verify_shards
 from seqpack_cli.verification.verify_splits import verify_splits
 
 
@@ -22,7 +23,7 @@ from seqpack_cli.verification.verify_splits import verify_splits
 @hashing_copies()
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
-) -> Report | SplitsReport:
+) -> Report | PairsReport | SplitsReport:
     """Verify shards against their token stores on a device, as `seqpack verify` does.
 
     Args:
@@ -30,15 +31,16 @@ def verify(
         progress: what to call with the steps done and notices.
 
     Returns:
-        What was checked and what was found; `passed` if there are no findings. A `SplitsReport`,
-        which has a `Report` for each split, if the folder is one of splits.
+        What was checked and what was found; `passed` if there are no findings. Of pairs a
+        `PairsReport`, which has a `Report` for each side; of a folder of splits a `SplitsReport`,
+        which has one for each split.
 
     Raises:
         FolderError: the shards are incomplete or not shards, or a token store is missing or
             another one.
         MachineError: the device is missing, or out of memory.
         OptionError: there is no such function as `model` or `call`, or it does not do what it
-            should.
+            should; or there is a `model`, and the shards hold pairs.
         ModelError: your own model raised an exception.
     """
     options, progress, place = (
@@ -54,5 +56,7 @@ def verify(
         return verify_splits(splits, options, open_device(options.device), progress)
     opened = open_shards(place, check_present=False)
     device = open_device(options.device)
-    packed = find_packed_store(opened, options)
-    return verify_shards(opened, packed, options, device, progress).report
+    packed = find_packed_stores(opened, options)
+    if opened.decoder is not None:
+        return verify_pairs(opened, packed, options, device, progress)[0]
+    return verify_shards(opened, packed[0], options, device, progress).report

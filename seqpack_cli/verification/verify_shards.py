@@ -6,17 +6,21 @@ Each level checks only the shards that passed the levels before it. `structure`,
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 
+from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
+from seqpack_cli.files.url import Place
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.packed_stores import (
     are_stores_there,
     open_packed_stores,
+    share_places,
     show_packed_columns,
 )
 from seqpack_cli.shards.shard_set import ShardSet
@@ -61,45 +65,93 @@ def verify_shards(
         FolderError: a token store is damaged.
         MachineError: the device is out of memory.
     """
+    run = start_run(shards, packed, options, device, progress)
+    batches = verify_structure(run)
+    verify_targets(run, packed)
+    with steadily(run):
+        batches = send_through(run, batches, packed)
+        compute(run, batches)
+    return run
+
+
+def start_run(
+    shards: ShardSet,
+    packed: PackedStore,
+    options: VerifyOptions,
+    device: torch.device,
+    progress: Progress,
+) -> Verification:
+    """Return a run over shards, or over a side of them, before its first level."""
     whole_store, store = packed.store, None
     if whole_store is not None:
         store = show_packed_columns(whole_store, shards)
     report = _start_report(shards, options, device, packed.why_not)
     run = Verification(shards, options, device, report, progress, store, whole_store)
     run.is_store_checked = packed.is_checked
-    batches = verify_structure(run)
-    if whole_store is not None and not packed.are_targets_checked:  # once for all splits
-        run.report.findings += check_store_targets(whole_store)
-        packed.are_targets_checked = True
-    hidden_size = options.hidden_size if options.model is None else THREADED_SIZE
-    with steady_arithmetic(device, hidden_size=hidden_size):
-        if store is not None and "roundtrip" in options.levels:
-            batches = verify_roundtrip(run, batches, store)
-            packed.is_checked = True
-        if "run" in options.levels:
-            batches = verify_every_batch(run, batches)
-        for level in ("forward", "backward"):
-            if level in options.levels:
-                batches = verify_computation(run, level, batches)
-        if MODEL in options.levels:
-            batches = verify_user_model(run, batches)
-        if options.compare:
-            measure_speeds(run, batches)
-        if options.self_test:
-            run_self_test(run, batches, store)
     return run
 
 
-def find_packed_store(shards: ShardSet, options: VerifyOptions) -> PackedStore:
-    """Open the token stores that the shards were packed from.
+def verify_targets(run: Verification, packed: PackedStore) -> None:
+    """Check the targets of the stores, once for all splits."""
+    if packed.store is not None and not packed.are_targets_checked:
+        run.report.findings += check_store_targets(packed.store)
+        packed.are_targets_checked = True
 
-    Level `structure` works without them.
+
+def steadily(run: Verification) -> AbstractContextManager[None]:
+    """Return a context in which torch computes the same bits again."""
+    options = run.options
+    hidden_size = options.hidden_size if options.model is None else THREADED_SIZE
+    return steady_arithmetic(run.device, hidden_size=hidden_size)
+
+
+def send_through(run: Verification, batches: BatchTable, packed: PackedStore) -> BatchTable:
+    """Run the level `roundtrip`, if it is asked for."""
+    if run.store is not None and "roundtrip" in run.options.levels:
+        batches = verify_roundtrip(run, batches, run.store)
+        packed.is_checked = True
+    return batches
+
+
+def compute(run: Verification, batches: BatchTable) -> None:
+    """Run the levels that compute, and what was asked for besides levels."""
+    options = run.options
+    if "run" in options.levels:
+        batches = verify_every_batch(run, batches)
+    for level in ("forward", "backward"):
+        if level in options.levels:
+            batches = verify_computation(run, level, batches)
+    if MODEL in options.levels:
+        batches = verify_user_model(run, batches)
+    if options.compare:
+        measure_speeds(run, batches)
+    if options.self_test:
+        run_self_test(run, batches, run.store)
+
+
+def find_packed_stores(shards: ShardSet, options: VerifyOptions) -> list[PackedStore]:
+    """Open the token stores that each side of the shards was packed from.
+
+    Level `structure` works without them; of pairs, no side has some if the other has none.
 
     Raises:
         FolderError: a store was named or a level needs it, and it is missing, damaged or another;
             or the recorded stores are there, but damaged.
     """
     places = parse_places(options.tokens) if options.tokens is not None else []
+    found = [
+        _find_packed_store(side, options, own)
+        for side, own in zip(shards.sides, share_places(shards, places), strict=True)
+    ]
+    for side in found:
+        if side.store is None:
+            return [PackedStore(None, side.why_not) for _ in found]
+    return found
+
+
+def _find_packed_store(
+    shards: ShardSet, options: VerifyOptions, places: list[Place]
+) -> PackedStore:
     try:
         store = open_packed_stores(shards, places, check_indices=False)
     except SeqpackError as error:
@@ -140,5 +192,6 @@ def _start_report(
         num_tokens=ledger["num_tokens"],
         is_gate=DTYPES[options.dtype] in GATES,
         columns=[*shards.columns],
+        side=shards.side,
         plan=PlanReport(why_not is None, plan_version, why_not),
     )

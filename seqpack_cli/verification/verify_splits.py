@@ -20,9 +20,21 @@ from seqpack_cli.verification.integers.split_documents import (
     find_shared,
 )
 from seqpack_cli.verification.integers.split_manifests import compare_split_manifests
-from seqpack_cli.verification.report import Control, DocumentsReport, SplitsReport
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.report import (
+    Control,
+    DocumentsReport,
+    PairsReport,
+    Report,
+    SplitsReport,
+)
 from seqpack_cli.verification.verify_options import VerifyOptions
-from seqpack_cli.verification.verify_shards import find_packed_store, verify_shards
+from seqpack_cli.verification.verify_pairs import verify_pairs
+from seqpack_cli.verification.verify_shards import (
+    PackedStore,
+    find_packed_stores,
+    verify_shards,
+)
 
 LEVEL = "structure"
 
@@ -38,16 +50,20 @@ def verify_splits(
     """
     report = SplitsReport(str(splits.path))
     first = next(iter(splits.splits.values()))
-    packed = find_packed_store(first, options)  # all have the same stores: see `open_splits`
-    owners = SplitOwners([*splits.splits])
+    stores = find_packed_stores(first, options)  # all have the same stores: see `open_splits`
+    sides = [SplitOwners([*splits.splits]) for _ in first.sides]
     for number, (name, shards) in enumerate(splits.splits.items()):
-        run = verify_shards(shards, packed, options, device, progress)
-        report.splits[name] = run.report
-        if run.coverage is None:
-            report.add(LEVEL, name, "its sequences were not compared with those of other splits")
-            continue
-        for what in owners.mark(number, run.coverage.visits):
-            report.add(LEVEL, name, what)
+        report.splits[name], runs = _verify_split(shards, stores, options, device, progress)
+        for owners, run in zip(sides, runs, strict=True):
+            place = name if run.shards.side is None else f"{name}: {run.shards.side}"
+            if run.coverage is None:
+                what = "its sequences were not compared with those of other splits"
+                report.add(LEVEL, place, what)
+                continue
+            for what in owners.mark(number, run.coverage.visits):
+                report.add(LEVEL, place, what)
+    # The encoder's side decides the split; the documents of both are the same.
+    packed, owners = stores[0], sides[0]
     differences = list(compare_split_manifests(splits))
     for what in differences:
         report.add(LEVEL, MANIFEST_NAME, what)
@@ -59,6 +75,20 @@ def verify_splits(
         store = packed.store if report.documents.compared else None
         _run_self_test(report, store, owners, first)
     return report
+
+
+def _verify_split(
+    shards: ShardSet,
+    stores: list[PackedStore],
+    options: VerifyOptions,
+    device: torch.device,
+    progress: Progress,
+) -> tuple[Report | PairsReport, list[Verification]]:
+    """Verify one split; return its report, and the run of each side."""
+    if shards.decoder is not None:
+        return verify_pairs(shards, stores, options, device, progress)
+    run = verify_shards(shards, stores[0], options, device, progress)
+    return run.report, [run]
 
 
 def _find_obstacle(store: AnyStore | None, owners: SplitOwners, first: ShardSet) -> str | None:

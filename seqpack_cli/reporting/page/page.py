@@ -13,29 +13,26 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
+from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.single_file import FileKind, publish_alone
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.column_facts import list_column_facts
-from seqpack_cli.reporting.contents import has_one_row, measure_batches
+from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.facts import (
-    list_facts,
-    list_length_facts,
+    Facts,
     list_run_facts,
     spell_warning,
 )
 from seqpack_cli.reporting.opened import Opened, find_store, name_entry
 from seqpack_cli.reporting.page.batch_cells import make_batch_cells
+from seqpack_cli.reporting.page.batch_rows import describe_batches
 from seqpack_cli.reporting.page.places import collect_places
 from seqpack_cli.reporting.page.token_rows import make_rows
+from seqpack_cli.reporting.pair_facts import list_page_facts, view_sides
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
-from seqpack_cli.reporting.target_counts import count_targets_of_batches
-from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
@@ -44,8 +41,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 SUFFIXES = (".html", ".htm")
-MAX_BATCHES = 500  # in the table
-MAX_WORST = 20  # batches that are added to those
 MAX_OPTION_CHARACTERS = 200
 MAX_RUN_CHARACTERS = 5_000  # of the command
 PAGE = FileKind(
@@ -84,26 +79,24 @@ def write_page(
 
 def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) -> str:
     """Return the text of the page; see `write_page`."""
-    store = find_store(opened)
+    sides = opened.sides if isinstance(opened, ShardSet) else [opened]
+    stores = [find_store(side) for side in sides]
     environment = _open_environment()
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    places = collect_places(opened, store)
-    places["command"] = _spell_inspect(str(opened.path))
-    rows, rows_title = make_rows(opened, store)
+    places = collect_places(opened, stores[0])
+    places["command"] = _spell_inspect(opened)
+    rows, rows_title = make_rows(opened, stores)
     page: str = environment.get_template("page.html.jinja").render(
         title=escape_controls(make_title(opened)),
         version=__version__,
         style=_read(environment, "page.css"),
         script=script,
         script_sha256=digest,
-        facts=[
-            (label, escape_controls(value))
-            for label, value in [*list_facts(numbers), *list_length_facts(numbers)]
-        ],
+        facts=[(label, escape_controls(value)) for label, value in list_page_facts(numbers)],
         column_facts=[
             (escape_controls(label), escape_controls(value))
-            for label, value in list_column_facts(numbers["columns"])
+            for label, value in _list_columns(numbers)
         ],
         run=[
             (label, escape_controls(value[:MAX_RUN_CHARACTERS]))
@@ -117,21 +110,36 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         ],
         rows=rows,
         rows_title=rows_title,
-        rows_name=f"{name_entry(opened).capitalize()}s",
+        rows_name="Pairs" if len(sides) > 1 else f"{name_entry(opened).capitalize()}s",
+        whose="encoder's " if len(sides) > 1 else "",
         warnings=[list(map(escape_controls, spell_warning(it))) for it in numbers["warnings"]],
         has_tags=any(
-            column.is_per_token and name != TARGETS for name, column in opened.columns.items()
+            column.is_per_token and name != TARGETS
+            for side in sides
+            for name, column in side.columns.items()
         ),
-        has_targets=TARGETS in opened.columns,
-        all_known=store is not None,
-        special_tokens=[_clean_entry(entry) for entry in describe_spelled(store)["tokens"] or ()],
+        has_targets=any(TARGETS in side.columns for side in sides),
+        all_known=all(store is not None for store in stores),
+        special_tokens=[
+            _clean_entry(entry)
+            for store in stores
+            for entry in describe_spelled(store)["tokens"] or ()
+        ],
         num_sequences=places["num_sequences"],
         # Text of a script element: `</` would end it.
         places=json.dumps(places).replace("<", "\\u003c"),
         cells=_make_cells(opened),
-        **_describe_batches(opened),
+        **describe_batches(opened),
     )
     return page
+
+
+def _list_columns(numbers: dict[str, Any]) -> Facts:
+    """Return the labels and values of the columns, of pairs with the name of each side."""
+    if numbers.get("decoder") is None:
+        return list_column_facts(numbers["columns"])
+    sides = [(name, list_column_facts(side["columns"])) for name, side in view_sides(numbers)]
+    return [(f"{name}: {label}", value) for name, facts in sides for label, value in facts]
 
 
 def _make_cells(opened: Opened) -> dict[str, Any] | None:
@@ -141,9 +149,12 @@ def _make_cells(opened: Opened) -> dict[str, Any] | None:
     return make_batch_cells(opened, choose_batch(measure_batches(opened)))
 
 
-def _spell_inspect(path: str) -> str | None:
+def _spell_inspect(opened: Opened) -> str | None:
     """Return the command that inspects a folder, None if its name cannot be typed."""
+    path = str(opened.path)
     command = f"seqpack inspect {shlex.quote(f'./{path}' if path.startswith('-') else path)}"
+    if isinstance(opened, ShardSet) and opened.side is not None and opened.decoder is None:
+        command += f" --side {opened.side}"
     return command if command == escape_controls(command) else None
 
 
@@ -160,57 +171,6 @@ def _open_environment() -> Environment:
 def _read(environment: Environment, name: str) -> str:
     assert environment.loader is not None  # noqa: S101 - it was made with one
     return environment.loader.get_source(environment, name)[0]
-
-
-def _describe_batches(opened: Opened) -> dict[str, Any]:
-    """Return the table of batches: MAX_BATCHES evenly spread, and those with the most padding."""
-    if not isinstance(opened, ShardSet):
-        return {"batches": [], "num_batches": 0, "columns": [], "worst_name": ""}
-    numbers, is_room = measure_batches(opened), has_one_row(opened)
-    rules = LAYOUTS[opened.layout]
-    cells_name, share_name, worst_name = _name_columns(rules, is_room=is_room)
-    shares = numbers.padding_ratios
-    spread = np.linspace(0, len(opened) - 1, min(len(opened), MAX_BATCHES)).round().astype(int)
-    worst = np.argsort(-shares, kind="stable")[:MAX_WORST]
-    shown = np.union1d(spread, worst)
-    if is_room:
-        shares = 1 - shares
-    columns = {
-        "batch": np.arange(len(opened)),
-        "sequences" if rules.shares_rows else "rows": numbers.num_rows,
-        "longest": numbers.longest,
-        "tokens": numbers.num_tokens,
-    }
-    if TARGETS in opened.columns:
-        columns["targets"] = count_targets_of_batches(opened)
-    columns[cells_name] = numbers.num_cells
-    return {
-        "num_batches": len(opened),
-        "columns": [*columns, share_name],
-        "worst_name": worst_name,
-        "batches": [
-            {
-                "cells": [(value, f"{value:,}") for value in values],
-                "share": round(share, 6),
-                "share_text": show_share(share),
-                "width": f"{share:.1%}",
-            }
-            for *values, share in zip(
-                *(column[shown].tolist() for column in columns.values()),
-                shares[shown].tolist(),
-                strict=True,
-            )
-        ],
-    }
-
-
-def _name_columns(rules: LayoutRules, *, is_room: bool) -> tuple[str, str, str]:
-    """Return the names of the columns of cells and of their share, and of the worst batches."""
-    if is_room:
-        return "room", "filled", "least filled ones"
-    if rules.fills_rectangle or rules.shares_rows:
-        return "cells", "padding", "ones with the most padding"
-    return "cells if padded", "padding if padded", "ones that would have the most padding"
 
 
 def _spell(value: object) -> str:

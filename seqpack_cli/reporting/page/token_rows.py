@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -24,7 +24,9 @@ from seqpack_cli.reporting.row_targets import (
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut, show_share
+from seqpack_cli.shards.paired_rows import list_in_encoder_order
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece
@@ -37,12 +39,30 @@ MAX_VALUE_COLUMNS = 200  # of the value of a column
 MAX_TAG_COLUMNS = 16
 
 
-def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, Any]], str]:
-    """Return the first rows, and the heading above them.
+def make_rows(
+    opened: Opened, stores: Sequence[AnyStore | None]
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the first rows, of pairs those of both sides in turn, and the heading above them.
+
+    Args:
+        stores: of each side.
 
     Raises:
         FolderError: a batch is damaged.
     """
+    if not isinstance(opened, ShardSet) or opened.decoder is None:
+        rows = _make_rows(opened, stores[0])
+        return rows, f"First {len(rows)} {name_entry(opened)}s"
+    both = (_make_rows(side, store) for side, store in zip(opened.sides, stores, strict=True))
+    pairs = list(zip(*both, strict=True))[: MAX_ROWS // 2]
+    for pair in pairs:
+        for name, row in zip(SIDES, pair, strict=True):
+            row["heading"] = f"{name}, {row['heading']}"
+        pair[1]["anchor"] = None  # the page finds sequences of the encoder
+    return [row for pair in pairs for row in pair], f"First {len(pairs)} pairs"
+
+
+def _make_rows(opened: Opened, store: AnyStore | None) -> list[dict[str, Any]]:
     decode, special_tokens = open_texts(opened), find_special_tokens(opened)
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
@@ -72,7 +92,7 @@ def make_rows(opened: Opened, store: AnyStore | None) -> tuple[list[dict[str, An
             }
         )
         seen.add(index)
-    return rows, f"First {len(rows)} {name_entry(opened)}s"
+    return rows
 
 
 def find_special_tokens(opened: Opened) -> set[str]:
@@ -111,7 +131,9 @@ def _iter_rows(opened: Opened) -> Iterator[tuple[int, str, np.ndarray, dict[str,
         whole = batch.without_filler()
         assert whole.original_indices is not None  # noqa: S101 - shards always have them
         starts = whole.piece_starts
-        for row, (index, ids) in enumerate(zip(whole.original_indices, whole.rows(), strict=True)):
+        all_ids = whole.rows()
+        for row in list_in_encoder_order(whole):
+            index, ids = whole.original_indices[row], all_ids[row]
             place = spell_place({"batch": number, **find_place(whole, rules, row)})
             name = f"{place}, sequence {int(index):,}"
             if starts is not None and starts[row]:

@@ -25,6 +25,7 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_cells
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.packed import PackedBatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def make_batch_panel(batch: Batch, *, title: str, texts: Texts | None = None) ->
             )
         axes.set_xlim(0, num_steps)
         axes.set_ylim(num_rows, 0)
-        axes.set_ylabel("row, longest first")
+        axes.set_ylabel(_name_rows(batch))
         axes.grid(visible=False)
 
     num_tokens = int(batch.lengths.sum())
@@ -80,6 +81,21 @@ def make_batch_panel(batch: Batch, *, title: str, texts: Texts | None = None) ->
 def is_small(batch: Batch) -> bool:
     """Return whether each cell is large enough to hold its token."""
     return len(batch.lengths) <= MAX_CELL_ROWS and batch.num_steps <= MAX_CELL_STEPS
+
+
+def _name_rows(batch: Batch) -> str:
+    """Return the label of the rows; those of a decoder may be in the order of the encoder's."""
+    if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
+        return "row (coloured as the encoder's)"
+    return "row, longest first" if (np.diff(batch.lengths) <= 0).all() else "row"
+
+
+def _choose_colours(batch: Batch) -> list[str]:
+    """Return the colour of each row; a decoder's row has that of the encoder's."""
+    colours = row_colours(len(batch.lengths))
+    if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
+        return [colours[row] for row in batch.encoder_rows.tolist()]
+    return colours
 
 
 def _explain_cells(batch: Batch) -> str:
@@ -121,7 +137,7 @@ def _draw_rows(axes: Axes, batch: Batch, places: np.ndarray) -> None:
         np.diff(edges),
         left=starts,
         align="edge",
-        color=row_colours(num_rows),
+        color=_choose_colours(batch),
         edgecolor="white",
         lw=0.5,
     )
@@ -138,7 +154,7 @@ def _draw_edge(axes: Axes, lengths: np.ndarray) -> None:
 
 def _draw_cells(axes: Axes, batch: Batch, texts: Texts) -> None:
     most = max(1, int(CELLS_WIDTH / batch.num_steps * CHARACTERS_PER_INCH))
-    colours = row_colours(len(batch.lengths))
+    colours = _choose_colours(batch)
     for row, tokens in enumerate(texts):
         first, cells = int(batch.first_steps[row]), batch.find_cells(row).tolist()
         ink = "white" if colours[row] in DARK_ROWS else INK

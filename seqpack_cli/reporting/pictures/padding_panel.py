@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 MAX_STEPS = 400  # of the curve; of more batches, several share a step
 
 
-def make_padding_panel(numbers: BatchTable, layout: str, *, has_free_room: bool = False) -> Panel:
+def make_padding_panel(
+    numbers: BatchTable, layout: str, *, has_free_room: bool = False, is_of_side: bool = False
+) -> Panel:
     """Return the panel of the padding ratio by batch.
 
     Args:
         has_free_room: a batch is one row, which is not filled up; show how full the rows are.
+        is_of_side: leave room in the title for the name of a side.
     """
     if has_free_room:
         return _make_fullness_panel(numbers)
@@ -31,6 +34,8 @@ def make_padding_panel(numbers: BatchTable, layout: str, *, has_free_room: bool 
     title = f"Padding by batch: {show_share(mean)} of all cells"
     if not rules.fills_rectangle and not rules.shares_rows:
         title = f"Padding saved: the same batches with --layout padded have {show_share(mean)}"
+        if is_of_side:
+            title = f"Padding saved: {show_share(mean)} with --layout padded"
 
     def draw(axes: Axes) -> None:
         edges, fullness = _average(numbers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,26 +32,50 @@ from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.paired_rows import view_encoder
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import SIDES
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 MAX_SINGLE_ROWS = 12  # of as many batches
 MAX_SHARED_ROWS = 32  # of a batch
 MAX_PATH_COLUMNS = 40  # of the title, which is one line
 
 
 def make_panels(
-    opened: Opened, *, batch: int | None = None, columns: Sequence[dict[str, Any]] = ()
+    opened: Opened, *, batch: int | None = None, found: Mapping[str, Any] = NOTHING
 ) -> list[Panel]:
-    """Return the panels of a store or of shards.
+    """Return the panels of a store or of shards; of pairs those of each side.
 
     Args:
         batch: show only this batch; None shows the lengths, the padding and a typical batch.
-        columns: what `describe_columns` returns.
+        found: what `describe` returns.
 
     Raises:
         OptionError: there is no such batch.
         FolderError: a shard is damaged.
     """
+    if not isinstance(opened, ShardSet) or opened.decoder is None:
+        return _make_panels(opened, batch, found.get("columns", ()))
+    if batch is not None:
+        check_batch(opened, batch)
+    typical = choose_batch(measure_batches(opened))
+    panels = []
+    sides = (view_encoder(opened), found), (opened.decoder, found.get("decoder", NOTHING))
+    for name, (side, numbers) in zip(SIDES, sides, strict=True):
+        for panel in _make_panels(side, batch, numbers.get("columns", ()), typical=typical):
+            title = f"{name.capitalize()}: {panel.title[0].lower()}{panel.title[1:]}"
+            panels.append(replace(panel, name=f"{name}-{panel.name}", title=title))
+    return panels
+
+
+def _make_panels(
+    opened: Opened,
+    batch: int | None,
+    columns: Sequence[dict[str, Any]],
+    *,
+    typical: int | None = None,
+) -> list[Panel]:
     if batch is not None:
         return [_show_batch(check_batch(opened, batch), batch, name="Batch")]
     if not isinstance(opened, ShardSet):
@@ -59,10 +85,16 @@ def make_panels(
     what = count(len(lengths), "sequence")
     if opened.manifest["ledger"]["num_split_sequences"]:
         what = f"{count(len(lengths), 'piece')} of sequences"
+    shown = choose_batch(numbers) if typical is None else typical
     return [
         make_length_panel(lengths, what=what),
-        make_padding_panel(numbers, opened.layout, has_free_room=has_one_row(opened)),
-        _show_batch(opened, choose_batch(numbers), name="Typical batch", num_rows=MAX_SINGLE_ROWS),
+        make_padding_panel(
+            numbers,
+            opened.layout,
+            has_free_room=has_one_row(opened),
+            is_of_side=typical is not None,
+        ),
+        _show_batch(opened, shown, name="Typical batch", num_rows=MAX_SINGLE_ROWS),
         *make_column_panels(columns),
     ]
 
@@ -72,6 +104,16 @@ def make_plan_panels(compared: dict[str, Any]) -> list[Panel]:
     return [make_plan_panel(compared)]
 
 
+def make_plan_title(compared: dict[str, Any]) -> str:
+    """Return the title of the picture of what `plan` returns, one line."""
+    path = cut_front(escape_controls(compared["path"]), MAX_PATH_COLUMNS)
+    num_tokens = count(compared["num_tokens"], "token")
+    if "num_pairs" in compared:
+        return f"{path}: {count(compared['num_pairs'], 'pair')}, {num_tokens}"
+    kind = "token store" if len(compared["stores"]) == 1 else "token stores"
+    return f"{path}: {kind}, {count(compared['num_sequences'], 'sequence')}, {num_tokens}"
+
+
 def make_title(opened: AnyOpened) -> str:
     """Return the title of a picture or page, one line."""
     path = cut_front(escape_controls(show_path(opened)), MAX_PATH_COLUMNS)
@@ -79,10 +121,13 @@ def make_title(opened: AnyOpened) -> str:
         counts = f"{count(len(opened), 'sequence')}, {count(opened.num_tokens, 'token')}"
         kind = "token store" if len(opened.stores) == 1 else "token stores"
         return f"{path}: {kind}, {counts}"
+    noun = "sequence" if opened.decoder is None else "pair"
+    path += f", {opened.side} side" if opened.side is not None and opened.decoder is None else ""
     ledger = opened.manifest["ledger"]
+    num_tokens = sum(side.manifest["ledger"]["num_tokens"] for side in opened.sides)
     return (
         f"{path}: {count_batches(len(opened), opened.layout)}, "
-        f"{count(ledger['num_sequences'], 'sequence')}, {count(ledger['num_tokens'], 'token')}"
+        f"{count(ledger['num_sequences'], noun)}, {count(num_tokens, 'token')}"
     )
 
 

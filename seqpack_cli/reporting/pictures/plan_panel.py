@@ -6,11 +6,12 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.reporting.pack_ways import find_best, read_options
 from seqpack_cli.reporting.pictures.colours import DARK, LABEL_BOX, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
-from seqpack_cli.reporting.plans import find_best, read_options
 from seqpack_cli.reporting.wording import count, show_share
+from seqpack_cli.shards.sides import ENCODER, SIDES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,10 +59,14 @@ def make_plan_panel(compared: dict[str, Any]) -> Panel:
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
 
-    title = f"Padding of {len(plans)} ways to pack"
+    title = f"Padding of {len(plans)} ways to pack" + " pairs" * ("num_pairs" in compared)
     return Panel("plan", title, draw, height=1.0 + HEIGHT_OF_BAR * len(plans))
 
 
 def _describe(plan: dict[str, Any]) -> str:
     batches, cells = count(plan["num_batches"], "batch"), count(plan["most_cells"], "cell")
-    return f"{show_share(plan['padding_ratio'])}, {batches} of up to {cells}"
+    share = show_share(plan["padding_ratio"])
+    if ENCODER in plan:
+        each = (f"{side} {show_share(plan[side]['padding_ratio'])}" for side in SIDES)
+        share += f" ({', '.join(each)})"
+    return f"{share}, {batches} of up to {cells}"

@@ -7,12 +7,12 @@ from typing import Any
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.facts import (
+    NOT_PACKED,
     PATH_LABEL,
     Facts,
     list_facts,
-    list_side_facts,
-    view_sides,
 )
+from seqpack_cli.reporting.pair_facts import list_pair_facts, list_side_facts, view_sides
 from seqpack_cli.reporting.selection_counts import selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
 from seqpack_cli.reporting.terminal.staircase_lines import draw_bar
@@ -45,9 +45,8 @@ def show_numbers(numbers: dict[str, Any]) -> list[str]:
 def _show_pairs(numbers: dict[str, Any]) -> list[str]:
     """Return the lines of both sides together, then those of each side."""
     lines = [_title(numbers)]
-    for label, value in list_facts(numbers):
-        first, *others = wrap(value, VALUE_WIDTH, max_lines=MAX_LINES_OF_FACT)
-        lines += [pair(label, first), *(pair("", line) for line in others)]
+    for label, value in list_pair_facts(numbers):
+        lines += _show_fact(label, value)
     for name, side in view_sides(numbers):
         lines += ["", name, *_show_facts(side, list_side_facts(side))]
     return lines
@@ -57,9 +56,10 @@ def _show_facts(numbers: dict[str, Any], listed: Facts) -> list[str]:
     """Return the lines of facts, with the stores, columns and lengths of the same numbers."""
     has_table = numbers["kind"] == "shards" and selects_passes(numbers["stores"])
     facts = [
-        pair_of_path(label, value) if label == PATH_LABEL else pair(label, value)
+        line
         for label, value in listed
         if label != PATH_LABEL or not has_table
+        for line in _show_fact(label, value)
     ]
     are_pieces = bool(numbers["ledger"].get("num_split_sequences"))
     return [
@@ -69,6 +69,15 @@ def _show_facts(numbers: dict[str, Any], listed: Facts) -> list[str]:
         "",
         *_show_lengths(numbers["lengths"], are_pieces=are_pieces),
     ]
+
+
+def _show_fact(label: str, value: str) -> list[str]:
+    if label == PATH_LABEL:
+        return [pair_of_path(label, value)]
+    if label != NOT_PACKED:
+        return [pair(label, value)]
+    first, *others = wrap(value, VALUE_WIDTH, max_lines=MAX_LINES_OF_FACT)
+    return [pair(label, first), *(pair("", line) for line in others)]
 
 
 def _title(numbers: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
@@ -21,6 +21,7 @@ from seqpack_cli.reporting.wording import (
     pair_of_text,
     wrap,
 )
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value
@@ -34,22 +35,47 @@ SIDES = {"a": "A", "b": "B"}
 
 def show_differences(found: dict[str, Any]) -> list[str]:
     """Return the lines of what differs; the last one is the verdict."""
-    sections = [
-        _show_values("options", found["options"]),
-        _show_values("properties", found["facts"]),
-        _show_counts(found["ledger"]),
-        _show_sources(found["sources"]),
-        show_columns(found["columns"]),
-        _show_batches(found["batches"], found["same_numbers"]),
-        _show_sequences(found["sequences"], found["same_numbers"]),
-        _show_first(found["sequences"]["first"]),
-        show_documents(found["documents"], with_examples=found["compared"] == "shards"),
-    ]
     lines = [f"{found['compared']} compared"]
     lines += [pair_of_path(title, found[side]) for side, title in SIDES.items()]
-    for section in sections:
+    for section in _list_sections(found):
         lines += ["", *section] if section else []
     return [*lines, "", *wrap(found["verdict"], WIDTH)]
+
+
+def _list_sections(found: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield the sections of lines, some of them empty; of pairs those of each side."""
+    yield _show_values("options", found["options"])
+    decoder = found.get("decoder")
+    if decoder is None:
+        yield from _list_own_sections(found)
+        return
+    for name, side in ((ENCODER, found), (DECODER, decoder)):
+        yield [f"{name.upper()}'S SIDE"]
+        yield from _list_own_sections(side)
+    yield _show_pairing(found["pairing"])
+
+
+def _list_own_sections(found: dict[str, Any]) -> Iterator[list[str]]:
+    yield _show_values("properties", found["facts"])
+    yield _show_counts(found["ledger"])
+    yield _show_sources(found["sources"])
+    yield show_columns(found["columns"])
+    yield _show_batches(found["batches"], found["same_numbers"])
+    yield _show_sequences(found["sequences"], found["same_numbers"])
+    yield _show_first(found["sequences"]["first"])
+    yield show_documents(found["documents"], with_examples=found["compared"] == "shards")
+
+
+def _show_pairing(pairing: Mapping[str, Any]) -> list[str]:
+    first = pairing["first"]
+    if first is None:
+        return []
+    partners = ", ".join(f"{title} {first[side]:,}" for side, title in SIDES.items())
+    return [
+        "pairs",
+        pair("other partner", f"{pairing['num_differing']:,} sequences of the encoder"),
+        pair("first", f"sequence {first['sequence']:,}: {partners} of the decoder"),
+    ]
 
 
 def _show_values(title: str, listed: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,10 +6,14 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.reporting.plans import find_best, read_options
+from seqpack_cli.reporting.left_out import PAIR, list_not_packed
+from seqpack_cli.reporting.pack_ways import find_best, read_options
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, show_bytes, show_rounded
+from seqpack_cli.shards.sides import ENCODER, SIDES
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "split", "largest")
+HEAD_OF_PAIRS = (*HEAD[:5], *SIDES, "size")
+LEAST_WIDTHS_OF_PAIRS = (7, 18, 7, 7, 8, 7, 7, 8)
 LEAST_WIDTHS = (7, 17, 7, 7, 7, 8, 6, 9)
 NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
 LIMITS = ("batch-size", "max-tokens")
@@ -24,22 +28,26 @@ FOOTER = [
     "split    sequences cut into pieces: longer than a row, or at the end of a chunk",
     "largest  cells of the largest batch",
 ]
+FOOTER_OF_PAIRS = [
+    "batch    at most this many pairs (--batch-size), tokens or cells (--max-tokens)",
+    "         of the larger side or, with sum, of both (--count); unsorted: --order none",
+    "buckets  --buckets auto with this --num-buckets",
+    "padding  of both sides together, then of each",
+]
 NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."
 
 
 def show_plans(compared: dict[str, Any]) -> list[str]:
     """Return the table, and the options of the padded way with the least padding."""
-    plans = compared["plans"]
+    plans, are_pairs = compared["plans"], "num_pairs" in compared
     best = find_best(plans)
-    rows = [HEAD, *(_make_row(plan, is_best=plan is best) for plan in plans)]
+    head, least = (HEAD_OF_PAIRS, LEAST_WIDTHS_OF_PAIRS) if are_pairs else (HEAD, LEAST_WIDTHS)
+    rows = [head, *(_make_row(plan, is_best=plan is best) for plan in plans)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths = [max(pair) for pair in zip(widths, LEAST_WIDTHS, strict=True)]
+    widths = [max(pair) for pair in zip(widths, least, strict=True)]
     for place in range(NUM_NAMES):
         widths[place] += sum(widths) + len(widths) - 1 < WIDTH
-    numbers = (
-        f": {compared['num_sequences']:,} sequences, {compared['num_tokens']:,} tokens, "
-        f"longest {compared['longest']:,}"
-    )
+    numbers = _spell_counts(compared)
     return [
         cut_front(escape_controls(compared["path"]), WIDTH - len(numbers)) + numbers,
         "",
@@ -48,12 +56,28 @@ def show_plans(compared: dict[str, Any]) -> list[str]:
         f"{BEST} least padding of the padded layouts:",
         f"    {best['options']}",
         "",
-        *FOOTER,
-        *_tell_dropped(compared["num_sequences_without_target"]),
+        *(FOOTER_OF_PAIRS if are_pairs else FOOTER),
+        *(_tell_left_out(compared) if are_pairs else _tell_dropped(compared)),
     ]
 
 
-def _tell_dropped(number: int) -> list[str]:
+def _spell_counts(compared: dict[str, Any]) -> str:
+    noun, longest = "sequences", [compared["longest"]]
+    if "num_pairs" in compared:
+        noun, longest = "pairs", compared["longest"]
+    return (
+        f": {compared[f'num_{noun}']:,} {noun}, {compared['num_tokens']:,} tokens, "
+        f"longest {' + '.join(f'{each:,}' for each in longest)}"
+    )
+
+
+def _tell_left_out(compared: dict[str, Any]) -> list[str]:
+    left_out = list_not_packed(compared, {}, noun=PAIR)
+    return [f"Left out: {words}." for _, words in left_out] or ["No pair is left out."]
+
+
+def _tell_dropped(compared: dict[str, Any]) -> list[str]:
+    number = compared["num_sequences_without_target"]
     if not number:
         return [NONE_DROPPED]
     return [
@@ -65,16 +89,18 @@ def _tell_dropped(number: int) -> list[str]:
 def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
     options = read_options(plan)
     padding = f"{plan['padding_ratio']:.2%}"
-    return (
+    row = [
         options["layout"],
         _name_batch(options),
         options.get("num-buckets", ""),
         _show_number(plan["num_batches"]),
         padding + (BEST if is_best else " "),
-        show_bytes(plan["bytes"]),
-        _show_number(plan["num_split_sequences"]) if "num_split_sequences" in plan else "",
-        _show_number(plan["most_cells"]),
-    )
+    ]
+    if ENCODER in plan:
+        row += [f"{plan[side]['padding_ratio']:.2%}" for side in SIDES]
+        return (*row, show_bytes(plan["bytes"]))
+    num_split = _show_number(plan["num_split_sequences"]) if "num_split_sequences" in plan else ""
+    return (*row, show_bytes(plan["bytes"]), num_split, _show_number(plan["most_cells"]))
 
 
 def _name_batch(options: dict[str, str]) -> str:
@@ -94,7 +120,8 @@ def _name_batch(options: dict[str, str]) -> str:
         unit = " steps" if rules.carries_state else "" if more or len(numbers) > 1 else " tokens"
         return ", ".join([" x ".join(numbers) + unit, *more])
     if "max-tokens" in options:
-        return f"{numbers[-1]} {'cells' if rules.fills_rectangle else 'tokens'}"
+        unit = "cells" if rules.fills_rectangle else "tokens"
+        return f"{numbers[-1]} {unit}" + (", sum" if options.get("count") == "sum" else "")
     rows = f"{numbers[0]} rows"
     return f"{rows}, unsorted" if options.get("order") == "none" else rows
 

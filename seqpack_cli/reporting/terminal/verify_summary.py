@@ -17,10 +17,18 @@ BATCH = re.compile(r"(.*): batch (\d+):")  # the shard and the batch of a findin
 CAUGHT = {True: "caught", False: "MISSED", None: "n/a"}  # n/a: not possible in this shard
 
 
+def summarize(report: dict[str, Any], findings: list[str]) -> list[str]:
+    """Return the lines of any verify report: of a shard set, of pairs, or of splits."""
+    if "splits" in report:
+        return summarize_splits(report, findings)
+    return (summarize_pairs if "sides" in report else summarize_verify)(report, findings)
+
+
 def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     """Return the lines of a verify report."""
+    side = "" if report["side"] is None else f" {report['side']}:"
     lines = [
-        f"{report['shards']}: {report['layout']}, {count(report['num_batches'], 'batch')}, "
+        f"{report['shards']}:{side} {report['layout']}, {count(report['num_batches'], 'batch')}, "
         f"{count(report['num_sequences'], 'sequence')}, {count(report['num_tokens'], 'token')}",
         f"on {_describe_device(report)}, {_describe_model(report)}, {report['dtype']}, "
         f"seed {report['seed']}",
@@ -40,6 +48,28 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     return [*lines, "", count(len(findings), "fault") if findings else _judge(report)]
 
 
+def summarize_pairs(report: dict[str, Any], findings: list[str]) -> list[str]:
+    """Return the lines of a verify report of pairs: of each side, then of both together.
+
+    Args:
+        findings: of all, shown once, at the end.
+    """
+    lines: list[str] = []
+    for side in report["sides"].values():
+        lines += [*summarize_verify(side, [])[:-1]]
+    documents = report["documents"]
+    if documents["compared"]:
+        same = "" if report["findings"] else "; both sides of each are the same document"
+        lines.append(f"{report['shards']}: {count(documents['num_documents'], 'pair')}{same}")
+    else:
+        lines.append(f"{report['shards']}: documents: not compared: {documents['why_not']}")
+    lines += _show_controls(report["controls"]) + _show_findings(findings)
+    if findings:
+        return [*lines, "", count(len(findings), "fault")]
+    verdicts = dict.fromkeys(map(_judge, report["sides"].values()))
+    return [*lines, "", "; ".join(verdicts)]
+
+
 def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
     """Return the lines of a verify report of splits: of each split, then of all together.
 
@@ -48,7 +78,7 @@ def summarize_splits(report: dict[str, Any], findings: list[str]) -> list[str]:
     """
     lines: list[str] = []
     for split in report["splits"].values():
-        *some, _, verdict = summarize_verify(split, [])
+        *some, _, verdict = summarize(split, [])
         num_faults = len(split["findings"])
         lines += [*some, f"  {count(num_faults, 'fault') if num_faults else verdict}", ""]
     names, documents = join_items(report["splits"]), report["documents"]

@@ -9,6 +9,7 @@ from typing import Any
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.opened import spell_source
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text
+from seqpack_cli.shards.sides import DECODER, ENCODER
 
 MAX_SHOWN = 16  # of many special tokens
 MAX_CHARACTERS = 256  # of a token or text; more does not fit a line
@@ -17,7 +18,15 @@ HEAD = f"{'id':>14} {'tokens':>15} {'share':>7}  token"
 
 def show_vocabulary_use(found: dict[str, Any]) -> list[str]:
     """Return the lines of used and unused tokens, and of unknown and special ones with examples."""
-    title = "vocabulary  "
+    if "decoder" not in found:
+        return _show_side(found, f" of the {found['side']}" if "side" in found else "")
+    decoder = {"path": found["path"], **found["decoder"]}
+    of_encoder, of_decoder = f" of the {ENCODER}", f" of the {DECODER}"
+    return [*_show_side(found, of_encoder), "", *_show_side(decoder, of_decoder)]
+
+
+def _show_side(found: dict[str, Any], whose: str) -> list[str]:
+    title = f"vocabulary{whose}  "
     lines = [
         title + cut_front(escape_controls(found["path"]), WIDTH - len(title)),
         *_show_counts(found),

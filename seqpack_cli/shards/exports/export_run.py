@@ -42,7 +42,7 @@ def export(
     Raises:
         FolderError: the source is damaged, or other files would be replaced.
         MachineError: the disk is full or fails, or pyarrow is missing.
-        OptionError: the format cannot hold what is to be exported.
+        OptionError: the format cannot hold what is to be exported, as none holds pairs.
     """
     check_choice("to", to, FORMATS)
     if eos is not None and to != "nanogpt":

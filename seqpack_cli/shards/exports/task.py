@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError, MachineError
+from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import find_format
@@ -68,9 +69,19 @@ def open_exported(path: AnyPath) -> TokenStore | ShardSet:
 
     Raises:
         FolderError: the folder holds neither, or is incomplete or damaged.
+        OptionError: the shards hold pairs.
     """
     place = parse_place(path)
-    return open_shards(place) if find_format(place) == SHARDS_FORMAT else open_store(place)
+    if find_format(place) != SHARDS_FORMAT:
+        return open_store(place)
+    shards = open_shards(place)
+    if shards.decoder is not None:
+        raise OptionError(
+            f"{place}: holds pairs, expected single sequences",
+            hint=f"seqpack unpack {shlex.quote(str(place))} --format parquet -o FILE writes both "
+            "sides, or export the token stores",
+        )
+    return shards
 
 
 @contextlib.contextmanager

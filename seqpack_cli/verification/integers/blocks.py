@@ -22,6 +22,7 @@ from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.read_rows import Slices, copy_rows
+from seqpack_cli.verification.integers.sorted_rows import sort_rows
 
 NO_ID = -1  # the padding value, which no id or class has; as uint16, all bits are set
 
@@ -82,7 +83,7 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
         if not too_large[first]:
             yield BlockSpan(first, last)
             continue
-        batch_sizes = _count_alive(shard, first)
+        batch_sizes = _count_alive(shard.arrays, first)
         start = 0
         while start < len(batch_sizes):
             end = min(start + max(1, max_cells // int(batch_sizes[start])), len(batch_sizes))
@@ -104,7 +105,8 @@ def read_block(
         piece_length: of all pieces but the last where rows are shared; None: they may have any.
         column: compare this column per token, which the shard's `data` holds, not ids.
     """
-    stacks, arrays = _find_stacks(shard, span), shard.arrays.cut(span.first, span.last)
+    arrays = sort_rows(shard.arrays.cut(span.first, span.last))
+    stacks = _find_stacks(arrays, span, shard.padding_side)
     if span.window:
         data = _cut_steps(arrays.view(0), span.window, shard.padding_side)
     else:
@@ -166,14 +168,13 @@ def _are_of_store(
     return bool((starts >= 0).all()) and np.array_equal(left, lengths)
 
 
-def _find_stacks(shard: Shard, span: BlockSpan) -> list[Stack]:
-    if shard.arrays.rules.shares_rows:
+def _find_stacks(arrays: ShardArrays, span: BlockSpan, padding_side: str) -> list[Stack]:
+    if arrays.rules.shares_rows:
         return []
-    firsts = [*np.flatnonzero(~_find_same_shapes(shard, span)).tolist(), span.last - span.first]
+    firsts = [*np.flatnonzero(~_find_same_shapes(arrays)).tolist(), len(arrays)]
     stacks = []
     for first, last in pairwise(firsts):
-        number = span.first + first
-        batch, batch_sizes = shard.view(number), _count_alive(shard, number)
+        batch, batch_sizes = arrays.view(first), _count_alive(arrays, first)
         lengths, shape = batch.lengths[batch.lengths > 0], batch.shape
         if span.window is not None:
             start, end = span.window
@@ -181,13 +182,14 @@ def _find_stacks(shard: Shard, span: BlockSpan) -> list[Stack]:
             batch_sizes = batch_sizes[start:end]
             shape = (len(lengths), end - start) if len(shape) == 2 else (int(lengths.sum()),)
         shape = (last - first, *shape)
-        stacks.append(Stack(number, last - first, lengths, batch_sizes, shape, shard.padding_side))
+        number = span.first + first
+        stacks.append(Stack(number, last - first, lengths, batch_sizes, shape, padding_side))
     return stacks
 
 
-def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
+def _find_same_shapes(arrays: ShardArrays) -> np.ndarray:
     """Return which batches of a block have the lengths and shape of the batch before."""
-    tensors = shard.arrays.cut(span.first, span.last).tensors
+    tensors = arrays.tensors
     offsets, lengths = tensors["sequence_offsets"], tensors["lengths"]
     counts, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
     is_same = np.append(False, (counts[1:] == counts[:-1]) & (sizes[1:] == sizes[:-1]))
@@ -197,13 +199,13 @@ def _find_same_shapes(shard: Shard, span: BlockSpan) -> np.ndarray:
     return is_same & np.logical_and.reduceat(is_equal, offsets[:-1])
 
 
-def _count_alive(shard: Shard, batch: int) -> np.ndarray:
+def _count_alive(arrays: ShardArrays, batch: int) -> np.ndarray:
     """Return the batch_sizes of a batch, from the file if it has them."""
-    tensors = shard.tensors
+    tensors = arrays.tensors
     if "batch_sizes" in tensors:
         start, end = tensors["step_offsets"][batch : batch + 2]
         return tensors["batch_sizes"][start:end]
-    lengths = shard.view(batch).lengths
+    lengths = np.sort(arrays.view(batch).lengths)[::-1]
     return count_alive(lengths[lengths > 0])
 
 

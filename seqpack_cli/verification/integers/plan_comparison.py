@@ -8,6 +8,7 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -19,7 +20,10 @@ from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
+from seqpack_cli.shards.pack_shard import order_decoder
+from seqpack_cli.shards.recorded_options import to_lists
 from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
@@ -39,18 +43,25 @@ FREE_ROWS = 1 << 22
 
 
 def plan_again(
-    shards: ShardSet, store: AnyStore, *, is_planned: bool = True
+    shards: ShardSet,
+    store: AnyStore,
+    *,
+    decoder: AnyStore | None = None,
+    is_planned: bool = True,
 ) -> tuple[SelectedStore | None, PlannedShards | None, list[Finding]]:
     """Select and plan a store with the options that its shards record.
 
     Args:
+        decoder: of pairs, the store of the decoder's side.
         is_planned: whether this version plans as the one that made the shards.
 
     Returns:
         What the options select, and the plan; None of what is not possible, with a finding.
     """
     try:
-        source = SelectedStore(store, shards.options)
+        selector = Selector(store, decoder)
+        selector.check()
+        source = selector(shards.options)
         if not is_planned:
             return source, None, []
         planned = _plan_again(shards, source)
@@ -66,7 +77,9 @@ def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Find
     options, found = shards.options, source.count()
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
     with contextlib.suppress(OverlongError):  # `plan_store` says which sequence it is
-        num_planned = count_rows(source, found, options)
+        num_planned = found.kept.num_sequences  # pairs that do not fit are left out of it
+        if shards.decoder is None:
+            num_planned = count_rows(source, found, options)
         if num_planned > 2 * num_rows + FREE_ROWS:
             what = f"the options make {num_planned:,} rows of the stores, "
             what += f"the shards have {num_rows:,}"
@@ -75,14 +88,33 @@ def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Find
 
 
 class PlannedShards:
-    """The planned batches of each shard."""
+    """The planned batches of each shard; of pairs, those of one side."""
 
     def __init__(self, shards: ShardSet, source: SelectedStore, plan: Plan) -> None:
-        self.plan = plan
+        self.plan = plan  # of all sides
         self.source = source
+        self._shards = shards
+        self._is_decoder = False
         self._cuts = np.minimum(shards.batch_offsets, plan.num_batches).tolist()
         cuts = sorted(set(self._cuts))
         self._planned = dict(zip(cuts, plan.cut(cuts), strict=False))
+
+    @property
+    def decoder(self) -> PlannedShards:
+        """The decoder's side of the same batches."""
+        other = copy.copy(self)
+        other._is_decoder = True
+        return other
+
+    @property
+    def ledger(self) -> Plan:
+        """The plan with the counts of this side."""
+        return self.plan.decoder if self._is_decoder and self.plan.decoder else self.plan
+
+    @property
+    def store(self) -> AnyStore:
+        """The stores of this side."""
+        return self.source.sides[self._is_decoder]
 
     def find_rows(self, number: int) -> ShardRows | None:
         """Return the planned batches of a shard, or None if the plan ends before it.
@@ -90,7 +122,10 @@ class PlannedShards:
         This is fastest for shards in rising order.
         """
         first, last = self._cuts[number : number + 2]
-        return find_rows(self._planned[first], self.source) if first < last else None
+        if first == last:
+            return None
+        rows = find_rows(self._planned[first], self.source)
+        return order_decoder(rows, self._shards.layout) if self._is_decoder else rows
 
 
 def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> Iterator[Finding]:
@@ -150,6 +185,7 @@ def _describe_difference(
         "piece_starts": "starts at token",
         "lengths": "length",
         "row_indices": "in row",
+        "encoder_rows": "encoder's row",
         "resets": "resets",
         "next_ids": "next_ids",
     }
@@ -183,15 +219,19 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
         name = manifest["shards"][-1]["name"]
         what = f"the shards end after {len(shards)} batches, the plan has {num_batches}"
         yield Finding(LEVEL, name, what)
-    if manifest["bucket_keys"] != plan.bucket_keys:
+    keys = to_lists(tuple(plan.bucket_keys)) if plan.bucket_keys is not None else None
+    if manifest["bucket_keys"] != keys:
         what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "
-        yield Finding(LEVEL, MANIFEST_NAME, what + quote(plan.bucket_keys))
+        yield Finding(LEVEL, MANIFEST_NAME, what + quote(keys))
     dropped, repeated = (
-        {name: getattr(plan, name) for name in (f"num_{how}_sequences", f"num_{how}_tokens")}
+        {
+            name: getattr(planned.ledger, name)
+            for name in (f"num_{how}_sequences", f"num_{how}_tokens")
+        }
         for how in ("dropped", "repeated")
     )
     yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
-    yield from compare_stores(manifest["stores"], planned.source, BY_PLAN)
+    yield from compare_stores(manifest["stores"], planned.store, planned.source, BY_PLAN)
     if len(shards) == num_batches:
         entries = [EntryBytes.of(side) for side in planned.source.sides]
         yield from _compare_cuts(shards, plan, entries)

@@ -1,7 +1,7 @@
 """Check every batch against the recorded options: numbers of rows and tokens, widths, buckets.
 
 This needs no token store. With one, `plan_comparison` also checks that each batch is the planned
-one.
+one. Of pairs, buckets and widths are those of both sides together: see `pair_structure`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,35 @@ def check_promises(
     """Yield (batch, what is wrong) for every batch that breaks a limit of the options.
 
     Args:
-        batches: sound ones.
+        batches: sound ones, of single sequences.
         keys: the bucket keys.
     """
-    most = options.max_tokens
-    if options.shares_rows and most is not None:
-        most *= options.batch_size or 1
-    yield from _check_most(batches, "num_cells", most, "{} cells")
+    yield from check_sizes(batches, options)
     if options.shares_rows:  # rows may be pieces of sequences, so the checks below do not hold
         return
-    for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
-        yield index, f"a row of {found} tokens, the options require at least {options.drop_shorter}"
-    yield from _check_most(batches, "longest", options.drop_longer, "a row of {} tokens")
     bucket = np.zeros(len(batches), np.int64)
     if keys is not None:
         bucket = find_buckets(batches.longest, keys)
         yield from _check_buckets(batches, bucket, keys)
     for number, limits in enumerate(reversed(make_limits(options, keys))):
-        yield from _check_limits(batches.take(bucket == number), options, limits)
+        yield from check_limits(batches.take(bucket == number), options, limits)
+
+
+def check_sizes(batches: BatchTable, options: PackOptions) -> Iterator[tuple[int, str]]:
+    """Yield (batch, what is wrong) for every batch with too many cells, or a row of wrong length.
+
+    Args:
+        batches: sound ones, of either side of pairs.
+    """
+    most = options.max_tokens
+    if options.shares_rows and most is not None:
+        most *= options.batch_size or 1
+    yield from _check_most(batches, "num_cells", most, "{} cells")
+    if options.shares_rows:
+        return
+    for index, found in _find(batches, batches.shortest < (options.drop_shorter or 1), "shortest"):
+        yield index, f"a row of {found} tokens, the options require at least {options.drop_shorter}"
+    yield from _check_most(batches, "longest", options.drop_longer, "a row of {} tokens")
 
 
 def find_unused_keys(
@@ -78,7 +89,7 @@ def _check_buckets(
         yield index, f"rows of {shortest} and {longest} tokens belong to different buckets"
 
 
-def _check_limits(
+def check_limits(
     batches: BatchTable, options: PackOptions, limits: Limits
 ) -> Iterator[tuple[int, str]]:
     """Check numbers of rows and widths of the batches of one bucket, or of all."""

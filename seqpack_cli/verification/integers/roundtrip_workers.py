@@ -32,6 +32,7 @@ class _Setup:
     """What a worker needs to check any shard of a set."""
 
     shards: Place
+    side: str | None
     digest: str  # of the shards, which may be replaced while the run works
     stores: tuple[Place, ...]
     max_batch_tokens: int
@@ -69,6 +70,7 @@ def check_shards(
         return
     setup = _Setup(
         shards.path.resolve(),
+        shards.side,
         shards.folder.digest,
         tuple(places),
         roundtrip.max_batch_tokens,
@@ -95,6 +97,7 @@ def _open(setup: _Setup) -> tuple[ShardSet, Roundtrip]:
         shards = open_shards(setup.shards, check_present=False)
         if shards.folder.digest != setup.digest:
             raise changed_error(str(setup.shards))
+        shards = next(side for side in shards.sides if side.side == setup.side)
         store = open_packed_stores(shards, setup.stores, check_indices=False)
     store = show_packed_columns(store, shards)
     length = shards.options.piece_length

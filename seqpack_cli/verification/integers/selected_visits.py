@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, iter_parts
-from seqpack_cli.batching.limits import find_limits, make_limits
-from seqpack_cli.batching.selection import OverlongError, select
+from seqpack_cli.batching.limits import Limits, find_limits, make_limits
+from seqpack_cli.batching.pair_batches import make_pair_limits
+from seqpack_cli.batching.pair_plan import select_side
+from seqpack_cli.batching.selection import OverlongError, Selection, select
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.finished_manifest import describe_stores
+from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import DECODER
+from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
+from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
 
 LEVEL = "structure"
+Visits = tuple[int, np.ndarray, np.ndarray]  # first sequence, lengths, and visits of each
 BY_OPTIONS, BY_PLAN = "the stores and options give", "the plan has"  # whose numbers are expected
 
 
@@ -36,21 +43,23 @@ def compare_selection(
         source: what the options select of the stores.
         coverage: of all shards, which are sound.
     """
-    of_stores = list(compare_stores(shards.manifest["stores"], source, BY_OPTIONS))
+    store = source.sides[shards.side == DECODER]
+    of_stores = list(compare_stores(shards.manifest["stores"], store, source, BY_OPTIONS))
     if of_stores:
         yield from of_stores
         return
     try:
-        counts = source.count()
-        selection = select(source, counts, shards.options)
+        counts, selection = _select(shards, source)
     except (OverlongError, DataError, OptionError) as error:
         yield Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error}")
         return
     missing = _MissingVisits(shards)
-    for number, visits in _iter_selected(source, selection.kept):
-        first = int(source.part_offsets[number])
+    expected = _iter_selected(source, selection.kept)
+    if isinstance(source, SelectedPairs) and shards.side == DECODER:
+        expected = _select_decoder(source, expected)
+    for first, lengths, visits in expected:
         packed = coverage.visits[first : first + len(visits)].astype(np.int32)
-        missing.add(first, source.store.part_lengths(number), packed, visits)
+        missing.add(first, lengths, packed, visits)
     if shards.options.last_batch == "drop":
         selection.count_dropped("last_batch", *missing.count())
     yield from missing.find_faults(len(source.rounds))
@@ -96,30 +105,63 @@ def compare_ledger(
 
 
 def compare_stores(
-    entries: list[dict[str, Any]], source: SelectedStore, holder: str
+    entries: list[dict[str, Any]], store: AnyStore, source: SelectedStore, holder: str
 ) -> Iterator[Finding]:
-    """Yield where the sizes and passes of the stores are not those in the manifest."""
-    found = describe_stores(source.store, source.passes)
-    for number, (entry, store) in enumerate(zip(entries, found, strict=True), 1):
-        for name, expected in store.items():
+    """Yield where the sizes and passes of the stores of a side are not those in the manifest."""
+    found = describe_stores(store, source.passes)
+    for number, (entry, known) in enumerate(zip(entries, found, strict=True), 1):
+        for name, expected in known.items():
             if entry[name] != expected:
                 what = f"{name} of store {number} is {entry[name]}, {holder} {expected}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
-def _iter_selected(source: SelectedStore, kept: LengthCounts) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number of each part, and how often each of its sequences should be packed."""
+def _select(shards: ShardSet, source: SelectedStore) -> tuple[SourceCounts, Selection]:
+    """Return the counts of a side, and what is kept and left out of it."""
+    counts = source.count()
+    if not isinstance(source, SelectedPairs):
+        return counts, select(source, counts, shards.options)
+    if shards.side == DECODER:
+        counts = source.pair_up().counts
+    return counts, select_side(source, counts)
+
+
+def _iter_selected(source: SelectedStore, kept: LengthCounts) -> Iterator[Visits]:
+    """Yield what should be packed of each part."""
     least, most = (kept.lengths[-1], kept.lengths[0]) if len(kept.lengths) else (1, 0)
+    if isinstance(source, SelectedPairs):  # which leaves out by length itself
+        least, most = 1, MAX_LENGTH
     for number, lengths in iter_parts(source.store):
         visits = source.find_visits(number, lengths)
-        yield number, visits * ((lengths >= least) & (lengths <= most))
+        is_kept = (lengths >= least) & (lengths <= most)
+        yield int(source.part_offsets[number]), lengths, visits * is_kept
+
+
+def _select_decoder(source: SelectedPairs, encoder: Iterator[Visits]) -> Iterator[Visits]:
+    """Yield what should be packed of the decoder's side, given that of the encoder's."""
+    visits = np.zeros(len(source.decoder), np.int32)
+    for first, lengths, of_pairs in encoder:
+        indices = source.alignment.decoder_indices[first : first + len(lengths)]
+        visits[indices[indices >= 0]] = of_pairs[indices >= 0]
+    yield 0, source.decoder.lengths, visits
+
+
+def _make_limits(shards: ShardSet) -> list[Limits]:
+    """Return the limits of each bucket; of pairs, those of the last batches of all together."""
+    options, keys = shards.options, shards.manifest["bucket_keys"]
+    if shards.side is None:
+        return make_limits(options, keys)
+    limits = make_pair_limits(options, keys)
+    rows = [limit.batch_size - 1 for limit in limits if limit.batch_size is not None]
+    tokens = [limit.max_tokens - 1 for limit in limits if limit.max_tokens is not None]
+    return [Limits(1 + sum(rows) if rows else None, 1 + sum(tokens) if tokens else None)]
 
 
 class _MissingVisits:
     """The visits that the options select and no shard has: only a last batch may be dropped."""
 
     def __init__(self, shards: ShardSet) -> None:
-        self._limits = make_limits(shards.options, shards.manifest["bucket_keys"])
+        self._limits = _make_limits(shards)
         self._may_drop = shards.options.last_batch == "drop"
         self._dropped = np.zeros((2, len(self._limits)), np.int64)  # sequences, tokens
         self._num_wrong = 0

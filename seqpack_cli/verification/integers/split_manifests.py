@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from posixpath import join, normpath
 from typing import Any
 
+from seqpack_cli.batching.reasons import OTHER_SPLITS
 from seqpack_cli.errors import quote
-from seqpack_cli.shards.selected_store import OTHER_SPLITS
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet
 
 # What the splits of one run have in common, besides their options.
 SHARED = (
@@ -28,15 +28,16 @@ STORE_NAMES = ("blake3", "num_sequences", "num_tokens")
 def compare_split_manifests(splits: SplitSet) -> Iterator[str]:
     """Yield where the manifests of the splits disagree with each other or with that of all."""
     first, options = next(iter(splits.splits.values())), splits.manifest["options"]
-    expected = {name: first.manifest[name] for name in SHARED}
-    expected |= {name: options[name] for name in OF_OPTIONS}
+    expected = [{name: side.manifest[name] for name in SHARED} for side in first.sides]
     for name, shards in splits.splits.items():
-        yield from _compare_stores(splits.manifest["stores"], name, shards)
-        for field, value in expected.items():
-            found = shards.manifest[field]
-            if found != value:
-                what = f"{field} of split {quote(name)} is {quote(found)}"
-                yield f"{what}, expected {quote(value)}"
+        for field, side, of_side in zip(FIELDS_OF_SIDES, shards.sides, expected, strict=False):
+            yield from _compare_stores(splits.manifest[field], name, side)
+            wanted = {**of_side, **{name: options[name] for name in OF_OPTIONS}}
+            place = quote(name) if side.side is None else f"{quote(name)}, {side.side}"
+            for what, value in wanted.items():
+                found = side.manifest[what]
+                if found != value:
+                    yield f"{what} of split {place} is {quote(found)}, expected {quote(value)}"
     yield from _compare_counts(splits)
 
 

@@ -17,12 +17,13 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME
-from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.manifest import MANIFEST_NAME, tokenizer_name
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
 from seqpack_cli.runs.executor import count_cores
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, find_twice
@@ -31,7 +32,7 @@ from seqpack_cli.verification.integers.plan_comparison import (
     compare_shard,
     compare_totals,
 )
-from seqpack_cli.verification.integers.promises import check_promises
+from seqpack_cli.verification.integers.promises import check_promises, check_sizes
 from seqpack_cli.verification.integers.row_fills import make_fills
 from seqpack_cli.verification.integers.selected_visits import compare_selection
 from seqpack_cli.verification.integers.totals import (
@@ -137,7 +138,8 @@ def _check_file(shards: ShardSet, number: int) -> tuple[Shard | None, list[Findi
     entry = shards.manifest["shards"][number]
     try:
         shard = shards.open_shard(number)
-        shard.check_digest()
+        if shards.side != DECODER:  # it is the encoder's file
+            shard.check_digest()
     except FolderError as error:
         place = f"{shards.path / entry['name']}: "
         what = error.message.removeprefix(place)
@@ -169,7 +171,10 @@ def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding
 
 def _check_promises(name: str, batches: BatchTable, shards: ShardSet) -> list[Finding]:
     """Compare the batches of a shard with the options of pack."""
-    broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
+    if shards.side is None:
+        broken = check_promises(batches, shards.options, shards.manifest["bucket_keys"])
+    else:
+        broken = check_sizes(batches, shards.options)
     return [Finding(LEVEL, name, what, batch=index) for index, what in sorted(broken)]
 
 
@@ -189,9 +194,12 @@ def mark_rows(shard: Shard, coverage: Coverage) -> list[Finding]:
 
 
 def _check_folder(shards: ShardSet) -> list[Finding]:
+    """Check the tokenizer of a side, and, of the encoder's or the only one, all names."""
+    tokenizer = tokenizer_name(shards.manifest)
     expected = {entry["name"] for entry in shards.manifest["shards"]}
-    expected |= {MANIFEST_NAME, "tokenizer.json", "run.json", LOCK_NAME}
-    names = sorted(path.name for path in shards.path.iterdir())
+    expected |= {MANIFEST_NAME, "run.json", LOCK_NAME}
+    expected |= {tokenizer_name(side.manifest) for side in shards.sides}
+    names = sorted(path.name for path in shards.path.iterdir()) if shards.side != DECODER else []
     findings = [
         Finding(LEVEL, name, "not in the manifest")
         for name in names
@@ -200,6 +208,6 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
     try:
         check_kept_tokenizer(shards.path, shards.manifest)
     except FolderError as error:
-        what = error.message.removeprefix(f"{shards.path / 'tokenizer.json'}: ")
-        findings.append(Finding(LEVEL, "tokenizer.json", what))
+        what = error.message.removeprefix(f"{shards.path / tokenizer}: ")
+        findings.append(Finding(LEVEL, tokenizer, what))
     return findings

@@ -1,0 +1,34 @@
+"""Compare which sequences two shard sets of pairs put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.shards.paired_rows import read_pairs
+from seqpack_cli.shards.shard_set import ShardSet
+
+
+def compare_pairing(first: ShardSet, second: ShardSet) -> dict[str, Any]:
+    """Compare the partners of the encoder's sequences that both have.
+
+    Returns:
+        The number of sequences compared, of those with another partner, and the first of them with
+        its partner in either.
+
+    Raises:
+        FolderError: the pairs of one are not in the order of its stores.
+    """
+    (indices, partners), (others, other_partners) = map(read_pairs, (first, second))
+    shared, places, other_places = np.intersect1d(
+        indices, others, assume_unique=True, return_indices=True
+    )
+    both = partners[places], other_partners[other_places]
+    differing = np.flatnonzero(both[0] != both[1])
+    earliest = None
+    if len(differing):
+        place = int(differing[0])
+        earliest = {"sequence": int(shared[place]), "a": int(both[0][place])}
+        earliest["b"] = int(both[1][place])
+    return {"num_compared": len(shared), "num_differing": len(differing), "first": earliest}
