@@ -184,7 +184,7 @@ def _find_pair_key(shards: ShardSet, index: int) -> dict[str, Any]:
     keys = shards.manifest["bucket_keys"]
     if keys is None:
         return {}
-    encoder, decoder = (side[index].lengths for side in shards.sides)
-    other = match_rows(shards, index)[:1]
+    # The key that holds the longest rows of both sides holds every pair of the batch.
+    longest = [side[index].lengths.max(keepdims=True) for side in shards.sides]
     pairs = [(first, second) for first, second in keys]
-    return {"bucket_key": keys[int(find_pair_buckets(encoder[:1], decoder[other], pairs)[0])]}
+    return {"bucket_key": keys[int(find_pair_buckets(longest[0], longest[1], pairs)[0])]}
