@@ -204,7 +204,7 @@ def command(
             stores,
             output,
             PackOptions(**options),
-            decoder=decoder or None,
+            decoder=decoder,
             executor=executor,
             overwrite=overwrite,
             progress=progress,

@@ -18,7 +18,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
 from seqpack_cli.shards.selector import Selector
-from seqpack_cli.shards.sides import of_decoder, of_encoder
+from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.split_run import pack_splits
 from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.open_store import (
@@ -68,7 +68,7 @@ def pack(
     command = spell_command("pack", places, output, options, decoder=others)
     if options.split_name is not None:
         command = None  # which only the library can select
-    options = options.resolve(pairs=decoder is not None)
+    options = options.resolve(pairs=bool(others))
     workers = find_workers(executor, progress, (*places, *others, output))
     with workers.hold():
         select, options = _open(places, others, output, options, workers)
@@ -99,7 +99,7 @@ def _open(
     options = name_by_position(options, name_stores(places), [each.name for each in places])
     if not others:
         return Selector(store), options
-    decoder = open_stores(others, without=of_decoder(options).drop_column)
+    decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)
     select = Selector(store, decoder)
     select.check()
     return select, options

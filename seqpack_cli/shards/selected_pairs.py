@@ -101,8 +101,7 @@ class SelectedPairs(SelectedStore):
         """Return the test of a condition on a column of either side."""
         if not text.lstrip().startswith(PREFIX):
             return super()._make_condition(text)
-        condition = text.lstrip().removeprefix(PREFIX)
-        return self.alignment.spread(make_test(self._decoder_store, condition))
+        return self.alignment.spread(make_test(self._decoder_store, text, prefix=PREFIX))
 
     def _make_targets_test(self) -> PartTest | None:
         """Return the test of pairs whose decoder side has a target."""

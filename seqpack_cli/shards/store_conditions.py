@@ -19,13 +19,16 @@ from seqpack_cli.tokens.token_store import TokenStore
 PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
 
 
-def make_test(store: AnyStore, text: str) -> PartTest:
+def make_test(store: AnyStore, text: str, *, prefix: str = "") -> PartTest:
     """Return the test of a condition.
+
+    Args:
+        prefix: what the condition has before the name of the store's column.
 
     Raises:
         OptionError: it names no column, or compares it with what it cannot hold.
     """
-    condition = parse_condition(text)
+    condition = parse_condition(text.lstrip().removeprefix(prefix))
     try:
         if condition.is_built_in:
             return BUILT_IN[condition.name](store, condition)

@@ -79,6 +79,7 @@ def open_stores(
     check_indices: bool = True,
     without: Collection[str] = (),
     wanted: Collection[str] | None = None,
+    prefix: str = "",
 ) -> AnyStore:
     """Open stores as one.
 
@@ -86,6 +87,7 @@ def open_stores(
         check_indices: check every index now.
         without: names of columns to leave out if the stores differ in them.
         wanted: names of columns, of which all others are left out if the stores differ in them.
+        prefix: what options have before the names of these stores' columns.
     """
     if not places:
         raise ValueError("no store, expected at least one")
@@ -95,14 +97,15 @@ def open_stores(
             hint="tokenize more files into each store",
         )
     stores = [_open(place, check_indices=check_indices) for place in places]
-    check_dropped(stores, without)
+    check_dropped(stores, without, prefix=prefix)
     if len(stores) == 1:
         return stores[0]
     _check_stores(stores)
     if wanted is not None:
         known = {name for store in stores for name in store.columns}
         without = {*without, *known.difference(wanted)}
-    columns = combine_columns([(str(it.path), it.columns) for it in stores], without=without)
+    named = [(str(it.path), it.columns) for it in stores]
+    columns = combine_columns(named, without=without, prefix=prefix)
     return CombinedStore(
         [
             _show(store, ShownColumns(columns, find_constants(columns, store.columns)))
@@ -111,14 +114,17 @@ def open_stores(
     )
 
 
-def check_dropped(stores: Iterable[TokenStore], names: Collection[str]) -> None:
+def check_dropped(
+    stores: Iterable[TokenStore], names: Collection[str], *, prefix: str = ""
+) -> None:
     """Raise OptionError if no store has a column that is to be left out."""
     known = {column["name"] for store in stores for column in store.manifest["columns"]}
     for name in names:
         if name not in known:
-            found = join_items(map(quote, sorted(known))) or "none"
+            found = join_items(quote(f"{prefix}{it}") for it in sorted(known)) or "none"
+            wrong = quote(f"{prefix}{name}")
             raise OptionError(
-                f"--drop-column {quote(name)}: no store has this column (found: {found})",
+                f"--drop-column {wrong}: no store has this column (found: {found})",
                 hint="leave out --drop-column, or pass the name of a column",
             )
 

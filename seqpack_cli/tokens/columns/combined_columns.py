@@ -20,11 +20,14 @@ from seqpack_cli.tokens.columns.made_columns import VALUES_OF_MISSING
 Named = Sequence[tuple[str, Mapping[str, Column]]]  # of each store: what names it, its columns
 
 
-def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str, Column]:
+def combine_columns(
+    stores: Named, *, without: Collection[str] = (), prefix: str = ""
+) -> dict[str, Column]:
     """Return the columns that all stores have, with the classes of all.
 
     Args:
         without: leave these out where they differ.
+        prefix: what options have before the names of these columns.
 
     Raises:
         OptionError: another column is missing in a store, or differs in kind or type of classes.
@@ -39,7 +42,7 @@ def combine_columns(stores: Named, *, without: Collection[str] = ()) -> dict[str
             found[name] = _combine([columns[name] for _, columns in stores if name in columns])
         elif name not in without:
             hint = "tokenize them with the same --keep, or leave the column out: "
-            hint += f"--drop-column {name}, or columns=[...] in Python"
+            hint += f"--drop-column {prefix}{name}, or columns=[...] in Python"
             raise OptionError(difference, hint=hint)
     return found
 
