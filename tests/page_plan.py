@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from page_selection import Selected, is_first_split, round_seed
 
+Item = TypeVar("Item")
 SHARED = ("varlen", "streams")  # layouts whose rows are shared by sequences
 Options = dict[str, Any]  # as the manifest of shards has them, and `layout`
 DEFAULTS: Options = {
@@ -65,6 +66,7 @@ class PlannedBatch:
     width: int = 0  # of a padded one, and of rows that sequences share
     num_filler_rows: int = 0
     num_rows: int = 1  # of a rectangle whose rows are shared
+    encoder_rows: list[int] | None = None  # of the decoder's side of pairs
 
 
 @dataclass
@@ -77,9 +79,11 @@ class PagePlan:
     repeated: list[int] = field(default_factory=list)  # lengths of visits beyond the first
 
 
-def fill_in(layout: str, given: Options) -> Options:
+def fill_in(layout: str, given: Options, *, has_pairs: bool = False) -> Options:
     """Return the options as the manifest records them."""
     options = {**DEFAULTS, **given}
+    if has_pairs and options["max_tokens"] is not None and options["count"] is None:
+        options["count"] = "max"
     if layout in SHARED:
         if layout == "streams" and options["batch_size"] is None:
             options["batch_size"] = 64
@@ -93,7 +97,7 @@ def fill_in(layout: str, given: Options) -> Options:
     elif options["batch_size"] is None and options["max_tokens"] is None:
         options["batch_size"] = 64
     if options["buckets"] == "auto" and options["num_buckets"] is None:
-        options["num_buckets"] = 8
+        options["num_buckets"] = 1024 if has_pairs else 8
     options["shuffle"] = bool(options["shuffle"])
     has_passes = options["passes"] or options["share"]
     options["seed"] = options["seed"] if options["shuffle"] or has_passes else 0
@@ -220,7 +224,7 @@ def _cut_bucket(
         too_many = options["batch_size"] is not None and len(rows) > options["batch_size"]
         return too_many or (options["max_tokens"] is not None and cost > options["max_tokens"])
 
-    batches = _cut(rows, breaks_limit)
+    batches = cut(rows, breaks_limit)
     num_filler = 0
     if batches and not breaks_limit([*batches[-1], Row(-1, 0, 1)]):
         last = batches[-1]
@@ -239,8 +243,9 @@ def _cut_bucket(
         plan.batches.append(PlannedBatch(batch, width(batch), num_filler if is_last else 0))
 
 
-def _cut(rows: list[Row], breaks_limit: Callable[[list[Row]], bool]) -> list[list[Row]]:
-    batches: list[list[Row]] = []
+def cut(rows: list[Item], breaks_limit: Callable[[list[Item]], bool]) -> list[list[Item]]:
+    """Step 5."""
+    batches: list[list[Item]] = []
     for row in rows:
         if batches and not breaks_limit([*batches[-1], row]):
             batches[-1].append(row)
@@ -281,7 +286,7 @@ def _fill_rows(rows: list[Row], options: Options) -> list[list[Row]]:
         for start in range(0, row.length, most)
     ]
     if options["fill"] == "sequential":
-        return _cut(pieces, lambda found: sum(map(rounded, found)) > most)
+        return cut(pieces, lambda found: sum(map(rounded, found)) > most)
     bins: list[list[int]] = []  # places in pieces
     rooms: list[tuple[int, int]] = []  # of each bin: room, and since when
     by_length = sorted(range(len(pieces)), key=lambda place: -rounded(pieces[place]))

@@ -60,7 +60,7 @@ def is_first_split(options: Options) -> bool:
     return name is None or name == options["split"].split(",")[0].split("=")[0]
 
 
-def _find_splits(store: PageStore, options: Options) -> Iterator[str]:
+def find_splits(store: PageStore, options: Options) -> Iterator[str]:
     """Yield the split of each sequence."""
     by = options["split_by"]
     for index, document in enumerate(store.documents):
@@ -88,35 +88,46 @@ def select(stores: list[PageStore], options: Options) -> Selected:
     asks = asks and "targets" not in options["drop_column"]
     num_tokens = [0] * len(stores)
     for number, store in enumerate(stores):
-        splits = list(_find_splits(store, options)) if options["split_name"] else []
+        splits = list(find_splits(store, options)) if options["split_name"] else []
         for index, ids in enumerate(store.sequences):
             in_split.append(not splits or splits[index] == options["split_name"])
             inside.append(least <= len(ids) <= most)
-            fits.append(all(_holds(text, store, index) for text in options["where"]))
+            fits.append(all(holds(text, store, index) for text in options["where"]))
             has_target.append(not asks or any(store.columns.get("targets", {index: [1]})[index]))
             hashes.append(store.hashes[store.documents[index]])
             store_of.append(number)
             num_tokens[number] += len(ids) * _is_kept(in_split, inside, fits, has_target)
-    passes = _find_passes(num_tokens, options)
+    passes = find_passes(num_tokens, options)
     num_rounds = max(1, *(-int(-number // 1) for number in passes))
     seed, visits, rounds = options["seed"], list[int](), [set[int]() for _ in range(num_rounds)]
     for index, number in enumerate(hashes):
-        wanted = passes[store_of[index]] if inside[index] else Fraction(1)
-        count = int(wanted) + (mix(number, seed, "passes") < int(wanted % 1 * WRAP))
+        count = count_visits(
+            number, seed, passes[store_of[index]] if inside[index] else Fraction(1)
+        )
         count *= in_split[index] and fits[index] and has_target[index]
         visits.append(count)
-        offset = mix(number, seed, "rounds") % num_rounds
         for place, some in enumerate(rounds):
-            if -((place - offset) % num_rounds) * count % num_rounds < count:
+            if is_in_round(number, seed, place, num_rounds, count):
                 some.add(index)
     return Selected(passes, visits, rounds, in_split, has_target if asks else None, fits)
+
+
+def count_visits(number: int, seed: int, passes: Fraction) -> int:
+    """Return the visits of a document by its hash."""
+    return int(passes) + (mix(number, seed, "passes") < int(passes % 1 * WRAP))
+
+
+def is_in_round(number: int, seed: int, place: int, num_rounds: int, visits: int) -> bool:
+    """Return whether one of the visits of a document, by its hash, is in a round."""
+    distance = (place - mix(number, seed, "rounds")) % num_rounds
+    return -distance * visits % num_rounds < visits
 
 
 def _is_kept(*reasons: list[bool]) -> bool:
     return all(reason[-1] for reason in reasons)
 
 
-def _holds(text: str, store: PageStore, index: int) -> bool:
+def holds(text: str, store: PageStore, index: int) -> bool:
     """Return whether a condition without quotes holds."""
     found = re.fullmatch(r"\s*([^=!<>]*?)\s*(=|!=|<=|>=|<|>)\s*(.*?)\s*", text)
     assert found is not None
@@ -141,7 +152,7 @@ def _holds(text: str, store: PageStore, index: int) -> bool:
     }[operator]
 
 
-def _find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:
+def find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:
     positions = [str(number) for number in range(1, len(num_tokens) + 1)]
     if not is_first_split(options) or not (options["passes"] or options["share"]):
         return [Fraction(1) for _ in positions]

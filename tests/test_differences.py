@@ -127,6 +127,8 @@ def test_copy_of_a_store_is_the_same(tmp_path: Path) -> None:
         "batches": None,
         "same_arrays": None,
         "same_numbers": None,
+        "decoder": None,
+        "pairing": None,
     }
 
 

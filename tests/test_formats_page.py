@@ -498,6 +498,11 @@ def check_splits(two: list[PageStore], folder: Path, layout: str, given: dict[st
     ours, theirs = folder / "ours", folder / "theirs"
     pack([store.folder for store in two], theirs, PackOptions(layout=layout, **given))
     write_splits(ours, two, layout, given)
+    check_same_splits(ours, theirs)
+
+
+def check_same_splits(ours: Path, theirs: Path) -> None:
+    """Compare the manifests of splits, and their shards."""
     manifests = [json.loads((path / "manifest.json").read_bytes()) for path in (ours, theirs)]
     for manifest in manifests:
         for entry in manifest["splits"]:
@@ -570,7 +575,7 @@ def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "name",
-    ["page_store.py", "page_import.py", "page_selection.py", "page_plan.py", "page_shards.py"],
+    sorted(path.name for path in TESTS.glob("page_*.py")),
 )
 def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
     tree = ast.parse((TESTS / name).read_text())
@@ -587,7 +592,134 @@ def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
         "safetensors.numpy",
         "xxhash",
         "blake3",
-        "page_plan",
-        "page_selection",
-        "page_store",
+        *(path.stem for path in TESTS.glob("page_*.py")),
     }
+
+
+# Pairs
+
+
+def make_pairs() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the records of both sides, aligned; some are empty on one side or on both."""
+    drawn = random.Random(9)
+    sides: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for number in range(90):
+        num_words = drawn.choice([0, *range(1, 9)])
+        words = [drawn.choice(["ab", "é", "word", "x"]) for _ in range(num_words)]
+        record = {"text": words, "tags": [word[0].upper() for word in words], "id": number - 40}
+        sides[0].append({**record, "lang": drawn.choice("abc"), "title": "ü" * (number % 5)})
+        num_words = min(max(0, num_words + drawn.randint(-2, 2)), drawn.randint(0, 40))
+        prompt, completion = ("é".join(["y"] * drawn.randint(0, num_words)) for _ in range(2))
+        record = {"prompt": prompt, "completion": completion, "text": prompt + completion}
+        sides[1].append({**record, "score": number / 7, "note": "n" * drawn.randint(0, 30)})
+    return sides
+
+
+def write_side(folder: Path, tokenizer_json: bytes, records: list[str], given: Any) -> PageStore:
+    source = f"{folder.name}.jsonl"
+    StoreWriter(folder, tokenizer_json, given).write({source: "\n".join(records).encode()}, [[0]])
+    return read_store(folder)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, kept: PageStore) -> list[list[PageStore]]:
+    """Return two aligned stores for each side; one of the second side has targets."""
+    folder = tmp_path_factory.mktemp("pairs")
+    tokenizer_json = (kept.folder / "tokenizer.json").read_bytes()
+    other = json.loads(tokenizer_json)
+    other["added_tokens"].append({**other["added_tokens"][0], "id": 70_000, "content": "<far>"})
+    tokens = {"keep": ["lang:class", "tags:tags", "title:text", "id:int"]}
+    affixed: dict[str, Any] = {"keep": ["score:float", "note:text"], "bos": "<bos>", "eos": "<eos>"}
+    with_targets = {"prompt_field": "prompt", "completion_field": "completion"}
+    encoder, decoder = ([json.dumps(record) for record in records] for records in make_pairs())
+    found: list[list[PageStore]] = [[], []]
+    for number, cut in enumerate((slice(60), slice(60, None))):
+        given = affixed | (with_targets if number else {})
+        names = folder / f"encoder-{number}", folder / f"decoder-{number}"
+        found[0].append(write_side(names[0], tokenizer_json, encoder[cut], tokens))
+        found[1].append(write_side(names[1], json.dumps(other).encode(), decoder[cut], given))
+    return found
+
+
+def draw_pairs(drawn: random.Random, *, swaps: bool) -> tuple[str, dict[str, Any]]:
+    """Draw a layout of pairs and any of its options; the sides may be swapped."""
+    layout, (encoder, decoder) = drawn.choice(["packed", "padded"]), ("", "decoder.")
+    if swaps:
+        encoder, decoder = decoder, encoder
+    buckets = drawn.choice([None, None, "auto", [[5, 8], [10, 50], [50, 12]], [[16, 19]]])
+    given: dict[str, Any] = {"buckets": buckets, "batch_size": drawn.choice([None, 1, 4, 9])}
+    given["max_tokens"] = drawn.choice([None, 30, 100, 200])
+    if given["max_tokens"]:
+        given |= {"count": drawn.choice([None, "max", "sum"]), "overflow": "drop"}
+    if isinstance(buckets, list):
+        given["overflow"] = drawn.choice(["drop", given.get("overflow")])
+    if buckets == "auto":
+        given["num_buckets"] = drawn.choice([None, 1, 3])
+    if layout == "padded":
+        if not isinstance(buckets, list):
+            given["pad_to_multiple"] = drawn.choice([1, 4, 5])
+        given |= {"padding_side": drawn.choice(["left", "right"]), "pad_id": drawn.choice([None, 3])}
+    wheres = ["@length < 20", "decoder.@length < 40", f"{encoder}lang != a", f"{decoder}score < 9"]
+    fixed = [f"{encoder}tags", f"{encoder}title", f"{decoder}note"]
+    choices: dict[str, list[Any]] = {
+        "last_batch": ["keep", "drop"],
+        "order": ["length", "length", "none"],
+        "shuffle": [True, False],
+        "drop_shorter": [None, None, 4],
+        "drop_longer": [None, None, 25],
+        "where": [[], [], drawn.sample(wheres, 2)],
+        "passes": [None, None, "1=2.5,2=0.5", "2=3"],
+        "drop_column": [[], [], sorted(drawn.sample(fixed, 2))],
+        "store_column": ["store", None],
+        "shard_bytes": [1, 6000, 20_000, 1 << 20],
+        "split": [None, None, None, "train=0.6,test=0.4"],
+    }
+    if not swaps:
+        choices["keep_without_target"] = [False, True]
+    if layout == "padded" and (given["batch_size"] or (buckets and given["max_tokens"])):
+        choices["last_batch"].append("pad")
+    given |= {name: drawn.choice(values) for name, values in choices.items()}
+    if given["order"] == "length":
+        given["window"] = drawn.choice([None, 11])
+    if not given["passes"] and drawn.random() < 0.3:
+        given |= {"share": "1=0.4,2=0.6", "max_passes": drawn.choice(["1", "2.5"])}
+    if given["split"]:
+        given["split_by"] = drawn.choice([None, "score" if swaps else "id"])
+    if given["shuffle"] or given["passes"] or given.get("share"):
+        given["seed"] = drawn.randrange(2**64)
+    return layout, given
+
+
+def check_pairs(
+    sides: list[list[PageStore]], folder: Path, layout: str, given: dict[str, Any]
+) -> None:
+    """Compare pairs that are written from the page with those of pack."""
+    ours, theirs = folder / "ours", folder / "theirs"
+    folders = [[store.folder for store in stores] for stores in sides]
+    options = {**given}
+    if isinstance(given.get("buckets"), list):
+        options["buckets"] = tuple(tuple(key) for key in given["buckets"])
+    pack(folders[0], theirs, PackOptions(layout=layout, **options), decoder=folders[1])
+    names = given["split"].split(",") if given.get("split") else []
+    names = [name.split("=")[0] for name in names]
+    keys = {
+        name: json.loads((theirs / name / "manifest.json").read_bytes())["bucket_keys"]
+        for name in names or [""]
+    }
+    found = {name: each and [tuple(key) for key in each] for name, each in keys.items()}
+    if not names:
+        ShardWriter(ours, sides[0], layout, given, decoder=sides[1], keys=found[""]).write()
+        check_same(ours, theirs)
+        return
+    write_splits(ours, sides[0], layout, given, decoder=sides[1], keys=found)
+    check_same_splits(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_pairs_written_from_the_page_are_those_of_pack(
+    both: list[list[PageStore]], tmp_path: Path, seed: int
+) -> None:
+    drawn = random.Random(seed)
+    swaps = drawn.random() < 0.3
+    layout, given = draw_pairs(drawn, swaps=swaps)
+    check_pairs(both[::-1] if swaps else both, tmp_path, layout, given)

@@ -20,7 +20,7 @@ from browser import find_browser, open_page
 from command import run
 
 from seqpack_cli import open_shards, open_store
-from seqpack_cli.reporting.page import page as page_module
+from seqpack_cli.reporting.page import batch_rows
 from seqpack_cli.reporting.page import places as places_module
 from seqpack_cli.reporting.page.batch_cells import make_batch_cells
 from seqpack_cli.reporting.page.places import collect_places
@@ -233,8 +233,8 @@ def test_page_without_the_token_store_says_so() -> None:
 
 def test_page_shows_some_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(page_module, "MAX_BATCHES", 5)
-    monkeypatch.setattr(page_module, "MAX_WORST", 2)
+    monkeypatch.setattr(batch_rows, "MAX_BATCHES", 5)
+    monkeypatch.setattr(batch_rows, "MAX_WORST", 2)
     (tmp_path / "a.txt").write_text("a\n" * 86 + "a\naa\n" + "a\n" * 52 + "a\naaa\n" + "a\n" * 58)
     run("tokenize", "a.txt", "-o", "tokens")
     run("pack", "tokens", "-o", "shards", "--batch-size", 2, "--order", "none")

@@ -219,6 +219,6 @@ def test_tables_of_large_numbers_fit_the_terminal() -> None:
     }
     options = {"share": None}
     found = {"path": "p" * 90, "split_by": "c" * 90, "split_seed": 1, "options": options}
-    lines = show_splits({**found, "stores": stores, "splits": [split] * 2})
+    lines = show_splits({**found, "stores": stores, "decoder_stores": None, "splits": [split] * 2})
     assert all(count_columns(line) <= WIDTH for line in [*lines, *show_stores(stores)])
     assert "  and 14 more stores (all with --json)" in lines

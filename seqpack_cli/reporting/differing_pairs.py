@@ -18,12 +18,10 @@ def compare_pairing(first: ShardSet, second: ShardSet) -> dict[str, Any]:
         its partner in either.
 
     Raises:
-        FolderError: the pairs of one are not in the order of its stores.
+        FolderError: the rows of a batch are not matched one to one.
     """
     (indices, partners), (others, other_partners) = map(read_pairs, (first, second))
-    shared, places, other_places = np.intersect1d(
-        indices, others, assume_unique=True, return_indices=True
-    )
+    shared, places, other_places = np.intersect1d(indices, others, return_indices=True)
     both = partners[places], other_partners[other_places]
     differing = np.flatnonzero(both[0] != both[1])
     earliest = None

@@ -7,13 +7,12 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.pair_buckets import DEFAULT_NUM_PAIR_BUCKETS
 from seqpack_cli.errors import MAX_COUNT
 
 BATCH_SIZES = (32, 64, 128)
 USUAL_BATCH_SIZE = 64
 NUM_BUCKETS = (4, 8, 16)
-NUM_PAIR_BUCKETS = (16, 64, DEFAULT_NUM_PAIR_BUCKETS)
+NUM_PAIR_BUCKETS = (8, 32, None)  # the last is the default: by the number of batches
 LEAST_BUDGET = 16_384  # tokens of a batch; more if the longest sequence needs it
 ROW_LENGTHS = (2048, 4096, 8192)
 SPELLED = (

@@ -22,8 +22,6 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.sides import SIDES
 
-Keys = dict[int, list[Any]]  # by the number of buckets
-
 
 def compare_pair_plans(
     encoder: AnyOpened,
@@ -51,11 +49,11 @@ def compare_pair_plans(
     singles = plan_store(source, replace(options, batch_size=1), counts)
     sides = singles.table.sides
     longest = int(np.add(*(side.num_tokens for side in sides)).max())
-    ways, keys = list_pair_ways(longest), Keys()
+    ways = list_pair_ways(longest)
     progress.on_total(len(ways))
     plans = []
     for way in ways:
-        plans.append(_measure(source, counts, way, keys))
+        plans.append(_measure(source, counts, way))
         progress.on_advance(1)
     both = add_up_sides(list(map(_count, (singles, singles.decoder))))
     names = ("num_pairs", "num_tokens", "num_dropped_pairs", "num_dropped_tokens")
@@ -84,23 +82,11 @@ def _count(plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _measure(
-    source: SelectedStore, counts: SourceCounts, way: PackOptions, keys: Keys
-) -> dict[str, Any]:
-    """Return the numbers of one way.
-
-    Args:
-        keys: those that were chosen for earlier ways, which are the same.
-    """
+def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
+    """Return the numbers of one way."""
     options = way.resolve(pairs=True)
-    number = options.num_buckets
-    if number is not None and number in keys:
-        options = replace(options, buckets=tuple(keys[number]), num_buckets=None)
     plan = plan_store(source, options, counts)
-    if number is not None:
-        keys[number] = plan.bucket_keys or []
-    table = plan.table
-    sides = table.sides
+    table, sides, keys = plan.table, plan.table.sides, plan.bucket_keys
     num_bytes = count_bytes(table, options, [EntryBytes.of(side) for side in source.sides])
     measured: dict[str, Any] = {
         "options": spell_options(way),
@@ -108,7 +94,7 @@ def _measure(
         "padding_ratio": _find_padding_ratio(sides),
         "bytes": table.add_up(num_bytes),
         "most_cells": int(np.add(*(side.num_cells for side in sides)).max()),
-        "bucket_keys": plan.bucket_keys,
+        "bucket_keys": None if keys is None else list(map(list, keys)),
     }
     for name, side in zip(SIDES, sides, strict=True):
         measured[name] = {"padding_ratio": _find_padding_ratio([side])}

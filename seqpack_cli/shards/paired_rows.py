@@ -59,13 +59,12 @@ def find_partner(shards: ShardSet, index: int, row: int) -> int:
 
 
 def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
-    """Return the encoder's and the decoder's sequence of each pair, both int64[N], rising.
+    """Return the encoder's and the decoder's sequence of each pair, both int64[N].
 
-    A pair that is packed several times counts once.
+    They are sorted by the encoder's sequence; a pair that is packed several times counts once.
 
     Raises:
-        FolderError: a sequence has two partners, or partners are in another order, which those of
-            aligned stores never are.
+        FolderError: the rows of a batch are not matched one to one.
     """
     assert shards.decoder is not None  # noqa: S101 - of pairs
     found = [np.empty((2, 0), np.int64)]
@@ -79,7 +78,12 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     pairs = np.stack([encoder_indices[order], decoder_indices[order]])
     is_new = np.ones(len(order), bool)
     is_new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
-    pairs = pairs[:, is_new]
+    return pairs[0, is_new], pairs[1, is_new]
+
+
+def check_pairs(shards: ShardSet) -> None:
+    """Raise FolderError unless both sides of pairs are in the same order, as in aligned stores."""
+    pairs = np.stack(read_pairs(shards))
     wrong = np.flatnonzero((np.diff(pairs) <= 0).any(axis=0))
     if len(wrong):
         (first, second), (one, other) = pairs[:, wrong[0] : wrong[0] + 2].tolist()
@@ -87,7 +91,6 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
             f"{shards.path}: sequences {first} and {second} of the encoder are paired with {one} "
             f"and {other} of the decoder, expected rising ones"
         )
-    return pairs[0], pairs[1]
 
 
 def _find_encoder_rows(decoder: Shard) -> np.ndarray:

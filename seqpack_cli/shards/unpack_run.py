@@ -12,7 +12,7 @@ from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.paired_rows import read_pairs, view_side
+from seqpack_cli.shards.paired_rows import check_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
@@ -84,7 +84,7 @@ def write_sequences(
     """
     progress, sides = progress or Progress(), shards.sides
     if len(sides) > 1:
-        read_pairs(shards)  # checks that both sides are in the same order
+        check_pairs(shards)
         progress.on_total(sum(side.manifest["ledger"]["num_sequences"] for side in sides))
         progress = replace(progress, on_total=Progress().on_total)
     num_sequences = 0
@@ -114,7 +114,7 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
     if side is None:
         return shards
     chosen = view_side(shards, side)
-    read_pairs(shards)
+    check_pairs(shards)
     return chosen
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.verification.batch_damages import exchange_batches
+from seqpack_cli.verification.batch_damages import MAX_BATCHES, exchange_batches
 from seqpack_cli.verification.column_damages import Arrays, find_real_rows, to_arrays
 from seqpack_cli.verification.damages import Damage
 from seqpack_cli.verification.findings import Finding
@@ -55,10 +55,14 @@ def repeat_encoder_row(shard: Shard) -> Arrays | None:
 
 
 def swap_decoder_batches(shard: Shard) -> Arrays | None:
-    """Swap two neighboring batches with as many rows."""
+    """Swap two neighboring batches with as many rows, but other sequences."""
     sizes = shard.arrays.num_rows, shard.arrays.num_filler_rows
     is_same = np.logical_and.reduce([each[1:] == each[:-1] for each in sizes])
-    return exchange_batches(shard, int(is_same.argmax())) if is_same.any() else None
+    for first in np.flatnonzero(is_same)[:MAX_BATCHES].tolist():
+        both = (shard.view(number).original_indices for number in (first, first + 1))
+        if len({tuple(sorted(indices.tolist())) for indices in both if indices is not None}) > 1:
+            return exchange_batches(shard, first)
+    return None
 
 
 PAIR_DAMAGES = (

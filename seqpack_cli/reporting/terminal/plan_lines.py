@@ -30,8 +30,8 @@ FOOTER = [
 ]
 FOOTER_OF_PAIRS = [
     "batch    at most this many pairs (--batch-size), tokens or cells (--max-tokens)",
-    "         of the larger side or, with sum, of both (--count); unsorted: --order none",
-    "buckets  --buckets auto with this --num-buckets",
+    "         of the larger side, with sum of both (--count); unsorted: --order none",
+    "buckets  how many --buckets auto chooses, at most --num-buckets",
     "padding  of both sides together, then of each",
 ]
 NONE_DROPPED = "No sequence is dropped; varlen splits those that are longer than a row."
@@ -97,6 +97,7 @@ def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
         padding + (BEST if is_best else " "),
     ]
     if ENCODER in plan:
+        row[2] = str(len(plan["bucket_keys"] or ())) if "buckets" in options else ""
         row += [f"{plan[side]['padding_ratio']:.2%}" for side in SIDES]
         return (*row, show_bytes(plan["bytes"]))
     num_split = _show_number(plan["num_split_sequences"]) if "num_split_sequences" in plan else ""
