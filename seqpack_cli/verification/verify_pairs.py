@@ -6,7 +6,6 @@ A shard in which one side has a fault is not checked at the levels above, on eit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -68,8 +67,7 @@ def verify_pairs(
     for run, stores in zip(runs, packed, strict=True):
         verify_targets(run, stores)
     tables = _add(report, runs, tables, _check_structure(runs, tables))
-    with ExitStack() as stack:
-        stack.enter_context(steadily(runs[0]))
+    with steadily(runs[0]):
         tables = [send_through(*each) for each in zip(runs, tables, packed, strict=True)]
         tables = _keep_common(runs, tables)
         tables = _verify_documents(report, runs, tables)
@@ -147,8 +145,9 @@ def _run_self_test(
 
 def _find_common(runs: Sequence[Verification], tables: Sequence[BatchTable]) -> list[int]:
     """Return the numbers of the shards of which both sides have batches."""
-    found = (run.find_shards(table).tolist() for run, table in zip(runs, tables, strict=True))
-    return sorted(set.intersection(*map(set, found)))
+    both = zip(runs, tables, strict=True)
+    found = [set(np.unique(run.find_shards(table)).tolist()) for run, table in both]
+    return sorted(set.intersection(*found))
 
 
 def _keep_common(runs: Sequence[Verification], tables: Sequence[BatchTable]) -> list[BatchTable]:
