@@ -65,7 +65,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 # Options that select documents: tests/test_training_several_stores.py
 SELECTION = {"split", "split_name", "split_seed", "split_by", "passes", "share", "max_passes"}
-SELECTION |= {"drop_column", "store_column", "keep_without_target"}
+SELECTION |= {"count", "drop_column", "store_column", "keep_without_target"}
 NUM_DRAWS = 6000
 
 LAYOUTS: dict[str, dict[str, Any]] = {

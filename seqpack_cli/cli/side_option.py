@@ -7,8 +7,6 @@ from typing import TypeVar
 
 import click
 
-from seqpack_cli.shards.sides import SIDES
-
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -18,4 +16,5 @@ def side_option(what: str) -> Callable[[Command], Command]:
     Args:
         what: its help, a sentence.
     """
-    return click.option("--side", type=click.Choice(SIDES), help=f"{what}  [default: both sides]")
+    sides = click.Choice(["encoder", "decoder"])
+    return click.option("--side", type=sides, help=f"{what}  [default: both sides]")
