@@ -658,7 +658,10 @@ def draw_pairs(drawn: random.Random, *, swaps: bool) -> tuple[str, dict[str, Any
     if layout == "padded":
         if not isinstance(buckets, list):
             given["pad_to_multiple"] = drawn.choice([1, 4, 5])
-        given |= {"padding_side": drawn.choice(["left", "right"]), "pad_id": drawn.choice([None, 3])}
+        given |= {
+            "padding_side": drawn.choice(["left", "right"]),
+            "pad_id": drawn.choice([None, 3]),
+        }
     wheres = ["@length < 20", "decoder.@length < 40", f"{encoder}lang != a", f"{decoder}score < 9"]
     fixed = [f"{encoder}tags", f"{encoder}title", f"{decoder}note"]
     choices: dict[str, list[Any]] = {

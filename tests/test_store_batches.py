@@ -63,9 +63,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": ("right", "left"),
     "pad_id": (None, 7),
 }
-# Options that select documents: tests/test_training_several_stores.py
+# Options that select documents, or that only pairs have: tests/test_training_several_stores.py
 SELECTION = {"split", "split_name", "split_seed", "split_by", "passes", "share", "max_passes"}
-SELECTION |= {"count", "drop_column", "store_column", "keep_without_target"}
+SELECTION |= {"drop_column", "store_column", "keep_without_target", "count"}
 NUM_DRAWS = 6000
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -109,8 +109,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise FolderError(f"{source}: no shards")
     for entry in manifest["shards"]:
         check_fields(entry, SHARD_FIELDS, source=source)
+    _check_decoder(manifest, source)
     if manifest["decoder"] is not None:  # first: why pairs are left out follows from its columns
-        _check_decoder(manifest, source)
         _check_side(view_decoder(manifest), source)
     _check_side(manifest, source)
     for entry in manifest["shards"]:
@@ -121,6 +121,10 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
 
 def _check_decoder(manifest: dict[str, Any], source: Place) -> None:
     """Raise FolderError unless the decoder's side of pairs has all fields and the same batches."""
+    if manifest["decoder"] is None:
+        if any(entry["decoder"] is not None for entry in manifest["shards"]):
+            raise FolderError(f"{source}: a shard has a decoder's side, the others have none")
+        return
     if not LAYOUTS[manifest["layout"]].holds_pairs:
         raise FolderError(f"{source}: layout {quote(manifest['layout'])} has a decoder's side")
     _check_decoder_fields(manifest["decoder"], DECODER_FIELDS, source)

@@ -115,7 +115,7 @@ def _verify_documents(
     """Compare the documents of both sides, if the stores are there and the level is asked for."""
     stores = [run.store for run in runs if run.store is not None]
     if "roundtrip" not in runs[0].options.levels or len(stores) < len(runs):
-        report.documents = DocumentsReport(why_not="compared at level roundtrip")
+        report.documents = DocumentsReport(why_not="--level roundtrip compares them")
         return tables
     documents = list(map(Documents, stores))
     num_documents = int(tables[0].num_real_rows.sum())
