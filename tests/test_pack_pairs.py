@@ -91,6 +91,17 @@ def test_pairs_have_the_same_bytes_with_workers(
     assert open_shards(tmp_path / "1").num_shards > 2
 
 
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_shards_of_pairs_are_cut_at_their_size(stores: Stores, tmp_path: Path, layout: str) -> None:
+    """Both sides count; a header may be shorter than the room that is kept for it."""
+    (whole,) = pack_pairs(stores, tmp_path / "whole", layout=layout)["shards"]
+    for number, shard_bytes in enumerate((whole["bytes"] + 250, whole["bytes"] - 1), 1):
+        output = tmp_path / str(number)
+        manifest = pack_pairs(stores, output, layout=layout, shard_bytes=shard_bytes)
+        assert len(manifest["shards"]) == number
+        assert all(entry["bytes"] <= shard_bytes for entry in manifest["shards"])
+
+
 def test_stopped_run_of_pairs_makes_only_the_missing_shards(stores: Stores, tmp_path: Path) -> None:
     pack_pairs(stores, tmp_path / "whole", **COMMAND)
     with stopping_before_manifest():

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import click
 
+from seqpack_cli.batching.layout_rules import SIDES
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -16,5 +18,4 @@ def side_option(what: str) -> Callable[[Command], Command]:
     Args:
         what: its help, a sentence.
     """
-    sides = click.Choice(["encoder", "decoder"])
-    return click.option("--side", type=sides, help=f"{what}  [default: both sides]")
+    return click.option("--side", type=click.Choice(SIDES), help=f"{what}  [default: both sides]")

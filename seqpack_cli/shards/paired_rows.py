@@ -6,12 +6,12 @@ import copy
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import DECODER
 
 ENCODER_ROWS = "encoder_rows"  # an array of packed pairs
 

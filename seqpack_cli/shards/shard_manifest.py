@@ -109,8 +109,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise FolderError(f"{source}: no shards")
     for entry in manifest["shards"]:
         check_fields(entry, SHARD_FIELDS, source=source)
-    _check_decoder(manifest, source)
-    if manifest["decoder"] is not None:  # first: why pairs are left out follows from its columns
+    _check_decoder(manifest, source)  # first: why pairs are left out follows from its columns
+    if manifest["decoder"] is not None:
         _check_side(view_decoder(manifest), source)
     _check_side(manifest, source)
     for entry in manifest["shards"]:
