@@ -424,6 +424,7 @@ def test_pair_without_a_target_is_left_out(tmp_path: Path) -> None:
         ("encoder's", (answers, text), {}),
     ):
         manifest = pack_pairs(stores, tmp_path / name, **options)
+        assert len(open_shards(tmp_path / name)) == manifest["ledger"]["num_batches"]
         sides = (manifest["ledger"], manifest["decoder"]["ledger"])
         counts[name] = [
             (side["num_sequences"], side["num_dropped_sequences"].get("no_target"))
