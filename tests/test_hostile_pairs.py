@@ -164,6 +164,9 @@ def test_side_that_a_manifest_names_itself_is_ignored(copies: Path) -> None:
 def test_pairs_whose_manifest_hides_the_decoder_are_refused(copies: Path) -> None:
     shards = copies / "packed"
     change_manifest(shards, set_to(None, "decoder"))
+    with pytest.raises(FolderError, match="a shard has a decoder's side"):
+        open_shards(shards)
+    change_manifest(shards, set_to(None, "shards", "0", "decoder"))
     with pytest.raises(
         FolderError, match=r"dropped by 'decoder.empty', which its options never do"
     ):

@@ -17,7 +17,16 @@ from pair_corpus import draw_records, make_pair_stores
 from reference import read_folder
 from unfinished import stopping_before_manifest
 
-from seqpack_cli import Executor, PackOptions, open_store, pack
+from seqpack_cli import (
+    Executor,
+    PackOptions,
+    TargetOptions,
+    TokenizeOptions,
+    open_store,
+    pack,
+    tokenize,
+)
+from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
@@ -80,6 +89,17 @@ def test_pairs_have_the_same_bytes_with_workers(
         pack(stores[0], output, options, decoder=stores[1], executor=executor)
     assert read_folder(tmp_path / "1") == read_folder(tmp_path / "2")
     assert open_shards(tmp_path / "1").num_shards > 2
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_shards_of_pairs_are_cut_at_their_size(stores: Stores, tmp_path: Path, layout: str) -> None:
+    """Both sides count; a header may be shorter than the room that is kept for it."""
+    (whole,) = pack_pairs(stores, tmp_path / "whole", layout=layout)["shards"]
+    for number, shard_bytes in enumerate((whole["bytes"] + 250, whole["bytes"] - 1), 1):
+        output = tmp_path / str(number)
+        manifest = pack_pairs(stores, output, layout=layout, shard_bytes=shard_bytes)
+        assert len(manifest["shards"]) == number
+        assert all(entry["bytes"] <= shard_bytes for entry in manifest["shards"])
 
 
 def test_stopped_run_of_pairs_makes_only_the_missing_shards(stores: Stores, tmp_path: Path) -> None:
@@ -381,6 +401,61 @@ def test_pairs_of_which_none_is_left_are_an_error(stores: Stores, tmp_path: Path
     with pytest.raises(DataError) as caught:
         pack_pairs(stores, tmp_path / "out", drop_shorter=99)
     assert caught.value.message.endswith(
-        "no batch is left, sequences dropped: 1 with an empty decoder side, 38 by --drop-shorter"
+        "no batch is left, sequences dropped: 1 with an empty decoder side, 38 by --drop-shorter "
+        "(encoder), 1 with an empty encoder side"
     )
     assert caught.value.hint == "pass a smaller --drop-shorter"
+
+
+def test_pair_without_a_target_is_left_out(tmp_path: Path) -> None:
+    """A target of the decoder's side: what an encoder reads needs none."""
+    records = [{"p": "ask " * (n % 3), "c": "answer" * (n % 4 > 0)} for n in range(12)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    targets = TargetOptions(prompt_field="p", completion_field="c")
+    for name, text in (("text", {"documents": DocumentOptions(text_field="p")}), ("answers", {})):
+        options = TokenizeOptions(targets=targets if not text else TargetOptions(), **text)
+        tokenize(tmp_path / "a.jsonl", tmp_path / name, options, executor=HERE)
+    text, answers = tmp_path / "text", tmp_path / "answers"
+    counts = {}
+    for name, stores, options in (
+        ("dropped", (text, answers), {}),
+        ("kept", (text, answers), {"keep_without_target": True}),
+        ("no column", (text, answers), {"drop_column": ["decoder.targets"]}),
+        ("encoder's", (answers, text), {}),
+    ):
+        manifest = pack_pairs(stores, tmp_path / name, **options)
+        assert len(open_shards(tmp_path / name)) == manifest["ledger"]["num_batches"]
+        sides = (manifest["ledger"], manifest["decoder"]["ledger"])
+        counts[name] = [
+            (side["num_sequences"], side["num_dropped_sequences"].get("no_target"))
+            for side in sides
+        ]
+    assert counts == {
+        "dropped": [(6, 2), (6, 2)],
+        "kept": [(8, None)] * 2,
+        "no column": [(8, None)] * 2,
+        "encoder's": [(8, None)] * 2,
+    }
+
+
+def test_pairs_are_split_by_a_column_of_the_encoder(stores: Stores, tmp_path: Path) -> None:
+    records = make_records()
+    pack_pairs(stores, tmp_path / "out", split="de,en", split_by="lang")
+    for name in ("de", "en"):
+        whole = [it for it in records if it["lang"] == name and it["read"] and it["written"]]
+        assert list_packed(tmp_path / "out" / name) == [it["number"] for it in whole]
+    with pytest.raises(OptionError, match=r"decoder\.lang"):
+        pack_pairs(stores, tmp_path / "other", split="de,en", split_by="decoder.lang")
+
+
+def test_pairs_of_which_none_has_both_sides_are_an_error(tmp_path: Path) -> None:
+    """The store is named whose documents are empty."""
+    records = draw_records(5)
+    for record, empty in zip(records, ("read", *["written"] * 3, "read"), strict=True):
+        record[empty] = ""
+    stores = make_pair_stores(tmp_path, records)
+    with pytest.raises(DataError) as caught:
+        pack_pairs(stores, tmp_path / "out")
+    reasons = "3 with an empty decoder side, 2 with an empty encoder side"
+    assert caught.value.message == f"{stores[0]}: no batch is left, sequences dropped: {reasons}"
+    assert caught.value.hint == f"look at the documents: seqpack inspect {stores[1]}"

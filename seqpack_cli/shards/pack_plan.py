@@ -53,7 +53,7 @@ def plan_store(
             raise pair_overlong_error(source.sides, error) from error
         raise overlong_error(source.store, options, error) from error
     if plan.num_batches == 0:
-        raise no_batch_error(source.store, plan, options)
+        raise no_batch_error(source.sides, plan, options)
     return plan
 
 

@@ -84,7 +84,8 @@ def pack_store(
         setup = ShardSetup(run.path, SourceSetup.of(source), head)
         receipts = _make_shards(run, tasks, setup, workers)
         manifest = make_manifest(source, run.path, head, plan, receipts)
-        seconds, num_tokens = time.monotonic() - started, manifest["ledger"]["num_tokens"]
+        seconds, sides = time.monotonic() - started, (manifest, manifest["decoder"])
+        num_tokens = sum(side["ledger"]["num_tokens"] for side in sides if side is not None)
         done = describe_run(num_tokens, workers, seconds)
         run.write_record(done, {"numpy": np.__version__})
         run.finish(manifest, receipts)

@@ -13,6 +13,7 @@ from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.tokens.open_store import AnyStore
 
 # What to type when everything was dropped for a reason.
@@ -76,18 +77,26 @@ def _spell_place(store: AnyStore, index: int) -> str:
     return f"{origin.store}: {place}" if len(store.stores) > 1 else place
 
 
-def no_batch_error(store: AnyStore, plan: Plan, options: PackOptions) -> DataError:
-    """Return the error for a plan without a batch; it says why sequences were dropped."""
-    dropped = {name: number for name, number in plan.num_dropped_sequences.items() if number}
-    place, name = store.shown_path, options.split_name
+def no_batch_error(sides: Sequence[AnyStore], plan: Plan, options: PackOptions) -> DataError:
+    """Return the error for a plan without a batch; it says why sequences were dropped.
+
+    Args:
+        sides: the stores of each side.
+    """
+    of_decoder = {} if plan.decoder is None else plan.decoder.num_dropped_sequences
+    # a document that is empty on one side is counted on the other
+    found = {**of_decoder, **{it: n for it, n in plan.num_dropped_sequences.items() if n}}
+    dropped = {name: number for name, number in found.items() if number}
+    place, name = sides[0].shown_path, options.split_name
     if name is not None and len(dropped) > 1:
         place = f"{place}: split {quote(name)}"
         dropped.pop("other_splits", None)
     reasons = [f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()]
     most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
+    store = sides[most.startswith(PREFIX)].stores[0]
     return DataError(
         f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
-        hint=_advise_looser(most, options).format(store=shlex.quote(str(store.stores[0].path))),
+        hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),
     )
 
 
@@ -100,7 +109,7 @@ def _spell_reason(reason: str, options: PackOptions) -> str:
     if reason == "empty":
         return f"with an empty {side} side"
     option = "share" if reason == PASSES and options.share is not None else reason
-    return f"by --{option.replace('_', '-')}"
+    return f"by --{option.replace('_', '-')}{f' ({side})' if side else ''}"
 
 
 def _advise_looser(reason: str, options: PackOptions) -> str:
