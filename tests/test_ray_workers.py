@@ -104,13 +104,15 @@ def test_import_gives_the_bytes_of_a_local_run(
         ("--batch-size", "8", "--where", "@length != 9"),
         ("--layout", "padded", "--shuffle", "--window", "512", "--max-tokens", "4096"),
         ("--layout", "varlen", "--max-tokens", "512"),
+        ("--batch-size", "8", "--decoder"),
     ],
-    ids=["packed", "padded", "varlen"],
+    ids=["packed", "padded", "varlen", "pairs"],
 )
 def test_pack_gives_the_bytes_of_a_local_run(
     cluster: Cluster, store: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    arguments = ["pack", str(store), "--shard-bytes", "200KB", *options]
+    both = [str(store)] if options[-1] == "--decoder" else []
+    arguments = ["pack", str(store), "--shard-bytes", "200KB", *options, *both]
     assert run(*arguments, "-o", tmp_path / "local").exit_code == 0
     assert run(*arguments, "-o", tmp_path / "ray", *RAY).exit_code == 0
     assert hash_folder(tmp_path / "ray") == hash_folder(tmp_path / "local")

@@ -239,6 +239,19 @@ def test_pack_gives_the_same_shards_anywhere(server, url, store, shards, tmp_pat
     check_same(found, read_folder(shards))
 
 
+def test_pairs_are_packed_in_an_object_store_as_on_a_disk(server, url, store, tmp_path):
+    """Each text with itself; the other side's tokenizer is an object of its own."""
+    there = put_folder(server, store, url)
+    for source, output in ((store, tmp_path / "out"), (there, f"{url}/out")):
+        result = run("pack", source, "--decoder", source, "-o", output, "--num-workers", 1)
+        assert result.exit_code == 0, result.stderr
+    found, expected = read_url(server, f"{url}/out"), read_folder(tmp_path / "out")
+    assert "decoder.tokenizer.json" in expected
+    check_same(found, expected)
+    here, opened = open_shards(tmp_path / "out").decoder, open_shards(f"{url}/out").decoder
+    assert [row.tolist() for row in opened[0].rows()] == [row.tolist() for row in here[0].rows()]
+
+
 def test_splits_of_stores_are_packed_in_an_object_store_as_on_a_disk(
     server, url, texts, store, tmp_path
 ):

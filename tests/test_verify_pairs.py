@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 from command import run
+from conftest import HERE
 from pair_corpus import make_pair_shards, make_pair_stores
 from shard_reference import (
     Arrays,
@@ -23,13 +24,17 @@ from shard_reference import (
     safetensors_bytes,
 )
 
+from seqpack_cli.batching.layout_rules import DECODER
+from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.sides import DECODER, name_tensors
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.shards.sides import name_tensors
+from seqpack_cli.tokens.open_store import open_store, open_stores
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.batch_damages import exchange_batches
+from seqpack_cli.verification.integers.pair_documents import Documents
 from seqpack_cli.verification.pair_damages import repeat_encoder_row, swap_pairs
 from seqpack_cli.verification.report import PairsReport
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -233,7 +238,7 @@ def test_document_of_another_row_is_named(copy: Callable[[str], Path]) -> None:
 def test_stores_of_both_sides_are_recognised(copy: Callable[[str], Path]) -> None:
     path = copy("packed")
     moved = [(path.parent / name).rename(path.parent / f"moved-{name}") for name in SIDES]
-    with pytest.raises(FolderError, match=r"its token store is not at \.\./read"):
+    with pytest.raises(FolderError, match=r"the encoder's token store is not at \.\./read"):
         verify(path)
     assert verify(path, tokens=moved[::-1]).passed
     other = make_pair_stores(path.parent / "other", RECORDS[:3])[0]
@@ -242,8 +247,20 @@ def test_stores_of_both_sides_are_recognised(copy: Callable[[str], Path]) -> Non
     report = verify(path, level="structure")
     assert report.passed
     assert {side.plan.why_not for side in report.sides.values()} == {
-        f"{path}: its token store is not at ../read"
+        f"{path}: the encoder's token store is not at ../read"
     }
+
+
+def test_documents_of_several_stores_are_counted_through_all_of_them(tmp_path: Path) -> None:
+    sides = [make_pair_stores(tmp_path / name, RECORDS) for name in "ab"]
+    encoders, decoders = ([Path(path) for path in side] for side in zip(*sides, strict=True))
+    documents = Documents(open_stores(encoders))
+    one = [number for number, record in enumerate(RECORDS) if record["read"]]
+    assert documents.numbers.tolist() == [*one, *(number + len(RECORDS) for number in one)]
+    pack(encoders, tmp_path / "out", PackOptions(batch_size=5), decoder=decoders, executor=HERE)
+    report = verify(tmp_path / "out")
+    assert report.passed
+    assert report.documents.num_documents == 12
 
 
 def test_file_that_is_damaged_is_named_once(copy: Callable[[str], Path]) -> None:

@@ -453,7 +453,7 @@ def test_largest_id_that_is_not_the_tokenizers_costs_no_memory(tmp_path: Path, m
 
 
 def test_lines_of_a_golden_store_fit_the_terminal() -> None:
-    found = describe(GOLDEN / "v9" / "tokens_words")
+    found = describe(GOLDEN / "v10" / "tokens_words")
     found["path"] = "words"
     assert (
         show_vocabulary_use(found)
@@ -495,7 +495,7 @@ most frequent
 
 
 def test_lines_of_an_older_store_say_what_is_not_known(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "v9" / "tokens_bytes", tmp_path / "store")
+    shutil.copytree(GOLDEN / "v10" / "tokens_bytes", tmp_path / "store")
     (tmp_path / "store" / "special_tokens.jsonl").unlink()
     lines = show_vocabulary_use(describe(tmp_path / "store"))
     assert "special tokens spelled out in the text  1" in lines

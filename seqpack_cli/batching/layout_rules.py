@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ENCODER, DECODER = SIDES = ("encoder", "decoder")  # of pairs
+
 
 @dataclass(frozen=True)
 class LayoutRules:

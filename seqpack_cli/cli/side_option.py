@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from seqpack_cli.shards.sides import SIDES
+from seqpack_cli.batching.layout_rules import SIDES
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

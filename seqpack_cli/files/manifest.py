@@ -87,6 +87,7 @@ def read_manifest(
             "seqpack that wrote it",
         )
     check_fields(manifest, fields, source=path)
+    manifest.pop(SIDE, None)  # which only a view of it has
     return manifest, blake3(data).hexdigest(), find_size
 
 

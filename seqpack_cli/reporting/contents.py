@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
 from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.url import AnyPath, Place
@@ -27,7 +27,6 @@ from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer

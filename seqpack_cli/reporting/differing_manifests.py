@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.files.manifest import SIDE, has_tokenizer
 from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
-from seqpack_cli.shards.sides import DECODER, hold_pairs
+from seqpack_cli.shards.sides import hold_pairs
 
 # Fields of a manifest that are compared on their own, or ignored.
 NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "stores", "decoder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.reporting.batch_facts import list_batches, spell_keys, spell_padding
 from seqpack_cli.reporting.facts import (
     NOT_PACKED,
@@ -19,7 +20,6 @@ from seqpack_cli.reporting.facts import (
 )
 from seqpack_cli.reporting.left_out import PAIR, list_not_packed, list_repeated
 from seqpack_cli.reporting.wording import count, list_some, show_bytes, show_share
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 
 def list_page_facts(numbers: dict[str, Any]) -> Facts:

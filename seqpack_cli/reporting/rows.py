@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
@@ -19,6 +21,7 @@ from seqpack_cli.shards.paired_rows import find_partner, match_rows
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.decoder import Decoder
 
 MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
 
@@ -143,13 +146,6 @@ def describe_sequence(
             )
         place, ids, columns = {}, opened[index], read_sequence_values(opened, index)
     decode = open_texts(opened)
-    pieces = split_row(decode, ids[:MAX_SPLIT_IDS][:max_text_ids])
-    tokens: list[dict[str, Any]] = [
-        {"text": None if decode is None else each.text, "ids": list(each.ids)} for each in pieces
-    ]
-    if TARGETS in columns:
-        for token, judged in zip(tokens, judge_pieces(pieces, columns[TARGETS]), strict=True):
-            token["targets"] = judged
     found: dict[str, Any] = {
         "sequence": index,
         **place,
@@ -159,12 +155,26 @@ def describe_sequence(
         "columns": columns,
         "ids": ids.tolist(),
         "text": decode_rows(decode, [ids[:max_text_ids]])[0],
-        "tokens": tokens,
+        "tokens": _describe_tokens(decode, ids[:MAX_SPLIT_IDS][:max_text_ids], columns),
     }
     if isinstance(opened, ShardSet) and opened.decoder is not None:
         other = find_partner(opened, place["batch"], place["row"])
         found["decoder"] = describe_sequence(opened.decoder, other, max_text_ids=max_text_ids)
     return found
+
+
+def _describe_tokens(
+    decode: Decoder | None, ids: np.ndarray, columns: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the first tokens of a sequence, each with its text, ids and maybe `targets`."""
+    pieces = split_row(decode, ids)
+    tokens: list[dict[str, Any]] = [
+        {"text": None if decode is None else each.text, "ids": list(each.ids)} for each in pieces
+    ]
+    if TARGETS in columns:
+        for token, judged in zip(tokens, judge_pieces(pieces, columns[TARGETS]), strict=True):
+            token["targets"] = judged
+    return tokens
 
 
 def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
@@ -184,7 +194,7 @@ def _find_pair_key(shards: ShardSet, index: int) -> dict[str, Any]:
     keys = shards.manifest["bucket_keys"]
     if keys is None:
         return {}
-    encoder, decoder = (side[index].lengths for side in shards.sides)
-    other = match_rows(shards, index)[:1]
+    # The key that holds the longest rows of both sides holds every pair of the batch.
+    longest = [side[index].lengths.max(keepdims=True) for side in shards.sides]
     pairs = [(first, second) for first, second in keys]
-    return {"bucket_key": keys[int(find_pair_buckets(encoder[:1], decoder[other], pairs)[0])]}
+    return {"bucket_key": keys[int(find_pair_buckets(longest[0], longest[1], pairs)[0])]}

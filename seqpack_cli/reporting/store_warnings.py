@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.target_warnings import find_warnings
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore

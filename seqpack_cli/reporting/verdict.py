@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.reporting.wording import count
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 
 def judge(found: Mapping[str, Any]) -> dict[str, Any]:

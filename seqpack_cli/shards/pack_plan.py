@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import DECODER, SIDES
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
@@ -22,7 +23,7 @@ from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
-from seqpack_cli.shards.sides import DECODER, SIDES, name_tensors
+from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.open_store import AnyStore
 

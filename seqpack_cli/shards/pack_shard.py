@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER, LAYOUTS
 from seqpack_cli.batching.row_ranges import PlannedRows
 from seqpack_cli.batching.shard_rows import ShardRows, sort_decoder
 from seqpack_cli.files.copy_marks import hashing_copies
@@ -27,7 +27,7 @@ from seqpack_cli.shards.shard_manifest import (
     shard_name,
 )
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.shards.sides import DECODER, ENCODER, name_tensors
+from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows

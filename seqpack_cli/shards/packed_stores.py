@@ -90,9 +90,11 @@ def _check_found(shards: ShardSet, number: int, place: Place | None) -> Place:
     entries = shards.manifest["stores"]
     num_stores, entry = len(entries), entries[number]
     if place is None:
-        which = (
-            "its token store" if num_stores == 1 else f"token store {number + 1} of {num_stores}"
-        )
+        whose = "its" if shards.side is None else f"the {shards.side}'s"
+        which = f"{whose} token store"
+        if num_stores > 1:
+            which = f"token store {number + 1} of {num_stores}"
+            which += "" if shards.side is None else f" of the {shards.side}"
         raise FolderError(
             f"{shards.path}: {which} is not at {entry['path'][:200]}",
             hint="pass --tokens STORE, or --level structure, which needs no store",

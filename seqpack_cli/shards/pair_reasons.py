@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
 from seqpack_cli.batching.reasons import DROP_LONGER, DROP_SHORTER, EMPTY, OVERFLOW
-from seqpack_cli.shards.sides import SIDES
 
 OF_SINGLES = frozenset((DROP_SHORTER, DROP_LONGER, OVERFLOW))  # which name no side
 BothTest = Callable[[np.ndarray, np.ndarray], np.ndarray]  # lengths of both sides -> bool

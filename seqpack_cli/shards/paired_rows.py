@@ -6,12 +6,12 @@ import copy
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import DECODER
 
 ENCODER_ROWS = "encoder_rows"  # an array of packed pairs
 
@@ -37,11 +37,17 @@ def view_encoder(shards: ShardSet) -> ShardSet:
     return alone
 
 
+def find_encoder_rows(batch: Batch) -> list[int] | None:
+    """Return the encoder's row for each row of a batch; None where they have the same numbers."""
+    if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
+        return list(map(int, batch.encoder_rows))
+    return None
+
+
 def list_in_encoder_order(batch: Batch) -> list[int]:
     """Return the rows of a batch, of a decoder's in the order of the encoder's rows."""
-    if isinstance(batch, PackedBatch) and batch.encoder_rows is not None:
-        return list(map(int, np.argsort(batch.encoder_rows)))
-    return list(range(len(batch.lengths)))
+    rows = find_encoder_rows(batch)
+    return list(range(len(batch.lengths))) if rows is None else np.argsort(rows).tolist()
 
 
 def match_rows(shards: ShardSet, index: int) -> list[int]:

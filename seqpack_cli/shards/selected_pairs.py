@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER, SIDES
 from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_batches import PairLengths
@@ -28,7 +29,7 @@ from seqpack_cli.shards.pair_reasons import (
     list_length_tests,
 )
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.sides import DECODER, ENCODER, PREFIX, SIDES, of_decoder
+from seqpack_cli.shards.sides import PREFIX, of_decoder
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_splits import PartSplits
 from seqpack_cli.shards.targets import make_targets_test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
@@ -108,10 +109,10 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise FolderError(f"{source}: no shards")
     for entry in manifest["shards"]:
         check_fields(entry, SHARD_FIELDS, source=source)
-    _check_decoder(manifest, source)
-    _check_side(manifest, source)
+    _check_decoder(manifest, source)  # first: why pairs are left out follows from its columns
     if manifest["decoder"] is not None:
         _check_side(view_decoder(manifest), source)
+    _check_side(manifest, source)
     for entry in manifest["shards"]:
         if check_present:
             check_files(path, [entry], find_size)
@@ -126,10 +127,10 @@ def _check_decoder(manifest: dict[str, Any], source: Place) -> None:
         return
     if not LAYOUTS[manifest["layout"]].holds_pairs:
         raise FolderError(f"{source}: layout {quote(manifest['layout'])} has a decoder's side")
-    check_fields(manifest["decoder"], DECODER_FIELDS, source=source)
+    _check_decoder_fields(manifest["decoder"], DECODER_FIELDS, source)
     for entry in manifest["shards"]:
         counts = entry["decoder"] or {}
-        check_fields(counts, DECODER_COUNTS, source=source)
+        _check_decoder_fields(counts, DECODER_COUNTS, source)
         for name in ("num_batches", "num_rows", "num_filler_rows", "num_sequences"):
             if counts[name] != entry[name]:
                 raise FolderError(
@@ -141,6 +142,15 @@ def _check_decoder(manifest: dict[str, Any], source: Place) -> None:
         raise FolderError(
             f"{source}: {num_stores:,} stores of the decoder, {expected:,} of the encoder"
         )
+
+
+def _check_decoder_fields(
+    values: dict[str, Any], fields: Mapping[str, Kind], source: Place
+) -> None:
+    """Raise FolderError unless there are these fields alone: others would hide the encoder's."""
+    check_fields(values, fields, source=source)
+    if others := sorted(set(values).difference(fields)):
+        raise FolderError(f"{source}: the decoder's side has a field {quote(others[0])} of its own")
 
 
 def _check_side(manifest: dict[str, Any], source: Place) -> None:

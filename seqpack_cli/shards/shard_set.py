@@ -18,6 +18,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from blake3 import blake3
 
+from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
@@ -31,7 +32,7 @@ from seqpack_cli.shards.read_pages import ReadPages
 from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
-from seqpack_cli.shards.sides import ENCODER, find_side, own_options, view_decoder
+from seqpack_cli.shards.sides import find_side, own_options, view_decoder
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.open_store import number_repeated
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.files.manifest import SIDE
 
-ENCODER, DECODER = SIDES = ("encoder", "decoder")
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.single_file import parse_file, publish_alone
@@ -14,7 +15,6 @@ from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.paired_rows import check_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, Group, spell_lines
 from seqpack_cli.shards.unpacked_parquet import PARQUET, write_parquet

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import ENCODER
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import naming_batch

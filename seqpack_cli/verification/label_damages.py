@@ -12,8 +12,8 @@ from itertools import chain
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.sides import ENCODER
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels

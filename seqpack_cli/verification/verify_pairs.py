@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.errors import OptionError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integer_levels import PlannedAgain, verify_structure
@@ -115,7 +115,7 @@ def _verify_documents(
     """Compare the documents of both sides, if the stores are there and the level is asked for."""
     stores = [run.store for run in runs if run.store is not None]
     if "roundtrip" not in runs[0].options.levels or len(stores) < len(runs):
-        report.documents = DocumentsReport(why_not="compared at level roundtrip")
+        report.documents = DocumentsReport(why_not="--level roundtrip compares them")
         return tables
     documents = list(map(Documents, stores))
     num_documents = int(tables[0].num_real_rows.sum())

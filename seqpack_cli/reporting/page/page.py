@@ -36,6 +36,7 @@ from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.open_store import AnyStore
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -79,14 +80,13 @@ def write_page(
 
 def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) -> str:
     """Return the text of the page; see `write_page`."""
-    sides = opened.sides if isinstance(opened, ShardSet) else [opened]
+    sides: Sequence[Opened] = opened.sides if isinstance(opened, ShardSet) else [opened]
     stores = [find_store(side) for side in sides]
     environment = _open_environment()
     script = _read(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     places = collect_places(opened, stores[0])
     places["command"] = _spell_inspect(opened)
-    rows, rows_title = make_rows(opened, stores)
     page: str = environment.get_template("page.html.jinja").render(
         title=escape_controls(make_title(opened)),
         version=__version__,
@@ -108,18 +108,8 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         pictures=[
             {"name": panel.name, "title": panel.title, "svg": draw_svg(panel)} for panel in panels
         ],
-        rows=rows,
-        rows_title=rows_title,
-        rows_name="Pairs" if len(sides) > 1 else f"{name_entry(opened).capitalize()}s",
         whose="encoder's " if len(sides) > 1 else "",
         warnings=[list(map(escape_controls, spell_warning(it))) for it in numbers["warnings"]],
-        has_tags=any(
-            column.is_per_token and name != TARGETS
-            for side in sides
-            for name, column in side.columns.items()
-        ),
-        has_targets=any(TARGETS in side.columns for side in sides),
-        all_known=all(store is not None for store in stores),
         special_tokens=[
             _clean_entry(entry)
             for store in stores
@@ -129,9 +119,26 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
         # Text of a script element: `</` would end it.
         places=json.dumps(places).replace("<", "\\u003c"),
         cells=_make_cells(opened),
+        **_describe_rows(opened, sides, stores),
         **describe_batches(opened),
     )
     return page
+
+
+def _describe_rows(
+    opened: Opened, sides: Sequence[Opened], stores: Sequence[AnyStore | None]
+) -> dict[str, Any]:
+    """Return the first rows, and what the text above them says."""
+    rows, title = make_rows(opened, stores)
+    columns = [(name, column) for side in sides for name, column in side.columns.items()]
+    return {
+        "rows": rows,
+        "rows_title": title,
+        "rows_name": "Pairs" if len(sides) > 1 else f"{name_entry(opened).capitalize()}s",
+        "has_tags": any(column.is_per_token and name != TARGETS for name, column in columns),
+        "has_targets": any(name == TARGETS for name, _ in columns),
+        "all_known": all(store is not None for store in stores),
+    }
 
 
 def _list_columns(numbers: dict[str, Any]) -> Facts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.batch_places import find_place, spell_place
@@ -26,7 +26,6 @@ from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.paired_rows import list_in_encoder_order
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.token_borders import TextPiece

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
+from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES, LayoutRules
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.batch_facts import count_batches
 from seqpack_cli.reporting.batch_places import find_place, sort_by_line
@@ -34,7 +34,6 @@ from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.paired_rows import view_encoder
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import SIDES
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MAX_SINGLE_ROWS = 12  # of as many batches

@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import ENCODER, LAYOUTS, SIDES
 from seqpack_cli.reporting.pack_ways import find_best, read_options
 from seqpack_cli.reporting.pictures.colours import DARK, LABEL_BOX, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_shares
 from seqpack_cli.reporting.wording import count, show_share
-from seqpack_cli.shards.sides import ENCODER, SIDES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

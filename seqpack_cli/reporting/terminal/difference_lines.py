@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
 from seqpack_cli.reporting.terminal.column_difference_lines import cut_alike, show_columns
 from seqpack_cli.reporting.terminal.document_lines import show_documents
@@ -21,7 +22,6 @@ from seqpack_cli.reporting.wording import (
     pair_of_text,
     wrap,
 )
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 NAME_WIDTH = 28
 SIDE_WIDTH = 24  # of a value

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import ENCODER, LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.left_out import PAIR, list_not_packed
 from seqpack_cli.reporting.pack_ways import find_best, read_options
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, show_bytes, show_rounded
-from seqpack_cli.shards.sides import ENCODER, SIDES
 
 HEAD = ("layout", "batch", "buckets", "batches", "padding", "size", "split", "largest")
 HEAD_OF_PAIRS = (*HEAD[:5], *SIDES, "size")

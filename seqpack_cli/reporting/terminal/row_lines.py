@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.errors import join_items
 from seqpack_cli.reporting.batch_places import spell_place
 from seqpack_cli.reporting.column_facts import list_values, select_tags
@@ -16,7 +17,6 @@ from seqpack_cli.reporting.wording import (
     pair_of_text,
     show_share,
 )
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 MAX_TEXT_LINES = 5
 

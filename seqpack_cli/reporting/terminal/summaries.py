@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.url import Place
 from seqpack_cli.reporting.batch_facts import count_batches, spell_batches, spell_keys
@@ -14,7 +14,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
-from seqpack_cli.shards.sides import SIDES, view_decoder
+from seqpack_cli.shards.sides import view_decoder
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 OF_STORE = {

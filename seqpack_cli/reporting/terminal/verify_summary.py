@@ -62,7 +62,7 @@ def summarize_pairs(report: dict[str, Any], findings: list[str]) -> list[str]:
         same = "" if report["findings"] else "; both sides of each are the same document"
         lines.append(f"{report['shards']}: {count(documents['num_documents'], 'pair')}{same}")
     else:
-        lines.append(f"{report['shards']}: documents: not compared: {documents['why_not']}")
+        lines.append(f"{report['shards']}: documents not compared: {documents['why_not']}")
     lines += _show_controls(report["controls"]) + _show_findings(findings)
     if findings:
         return [*lines, "", count(len(findings), "fault")]

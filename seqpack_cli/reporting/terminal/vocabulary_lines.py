@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
+from seqpack_cli.batching.layout_rules import DECODER, ENCODER
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.opened import spell_source
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text
-from seqpack_cli.shards.sides import DECODER, ENCODER
 
 MAX_SHOWN = 16  # of many special tokens
 MAX_CHARACTERS = 256  # of a token or text; more does not fit a line

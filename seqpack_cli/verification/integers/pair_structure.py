@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_batches import PairKey, make_pair_limits
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.sides import SIDES
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.promises import check_limits
 

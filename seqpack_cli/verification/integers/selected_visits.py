@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, iter_parts
 from seqpack_cli.batching.limits import Limits, find_limits, make_limits
 from seqpack_cli.batching.pair_batches import make_pair_limits
@@ -23,7 +24,6 @@ from seqpack_cli.shards.finished_manifest import describe_stores
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.findings import Finding

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME
@@ -23,7 +24,6 @@ from seqpack_cli.runs.executor import count_cores
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import DECODER
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, find_twice
