@@ -109,7 +109,7 @@ def _spell_reason(reason: str, options: PackOptions) -> str:
     if reason == "empty":
         return f"with an empty {side} side"
     option = "share" if reason == PASSES and options.share is not None else reason
-    return f"by --{option.replace('_', '-')}{f' ({side})' if side else ''}"
+    return f"by --{option.replace('_', '-')}" + (f" ({side})" if side else "")
 
 
 def _advise_looser(reason: str, options: PackOptions) -> str:
