@@ -51,11 +51,19 @@ def make_pair_stores(
 
 
 def make_pair_shards(
-    folder: Path, records: Sequence[dict[str, Any]] | int = 23, **options: Any
+    folder: Path,
+    records: Sequence[dict[str, Any]] | int = 23,
+    *,
+    decoder: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Path:
-    """Pack records, or so many drawn ones, into folder/shards; 4 to a batch by default."""
+    """Pack records, or so many drawn ones, into folder/shards; 4 to a batch by default.
+
+    Args:
+        decoder: options of tokenize for that side.
+    """
     drawn = draw_records(records) if isinstance(records, int) else records
-    read, written = make_pair_stores(folder, drawn)
+    read, written = make_pair_stores(folder, drawn, **(decoder or {}))
     if "max_tokens" not in options:
         options.setdefault("batch_size", 4)
     pack(read, folder / "shards", PackOptions(**options), decoder=written, executor=HERE)

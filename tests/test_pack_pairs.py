@@ -200,6 +200,7 @@ def test_pairs_of_several_stores(stores: Stores, tmp_path: Path) -> None:
         (" decoder.lang != de", lambda record: record["lang"] != "de"),
         ("decoder.@length < 5", lambda record: len(record["written"]) < 5),
         ("@length < 5", lambda record: len(record["read"]) < 5),
+        ("encoder.@length < 5", lambda record: len(record["read"]) < 5),
     ],
 )
 def test_condition_is_of_one_side(stores: Stores, tmp_path: Path, where: str, is_met: Any) -> None:
@@ -209,6 +210,37 @@ def test_condition_is_of_one_side(stores: Stores, tmp_path: Path, where: str, is
     assert list_packed(tmp_path / "out") == met
     for side in (manifest, manifest["decoder"]):
         assert side["ledger"]["num_dropped_sequences"]["where"] == len(whole) - len(met)
+
+
+def test_condition_on_a_column_of_the_decoder_alone_says_how_to_name_it(
+    stores: Stores, tmp_path: Path
+) -> None:
+    records = draw_records(40)
+    twin = make_pair_stores(tmp_path / "twin", records, keep=[])
+    with pytest.raises(OptionError) as caught:
+        pack_pairs([twin[1]], tmp_path / "out", [stores[1]], where=["lang = de"])
+    assert caught.value.message.endswith("has no column 'lang', the decoder's side has one")
+    assert caught.value.hint == "to compare it, pass --where 'decoder.lang = de'"
+
+
+@pytest.mark.parametrize(
+    ("ends", "note"),
+    [
+        ({}, "begin and end with different tokens, expected one to start from and one to stop at"),
+        ({"bos": "<bos>"}, "end with different tokens, expected"),
+        ({"bos": "<bos>", "eos": "<eos>"}, None),
+    ],
+)
+def test_decoder_without_tokens_to_start_from_and_stop_at_is_noted(
+    tmp_path: Path, ends: dict[str, str], note: str | None
+) -> None:
+    stores = make_pair_stores(tmp_path, draw_records(9), **ends)
+    result = run("pack", stores[0], "--decoder", stores[1], "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    if note is None:
+        assert result.stderr == ""
+    else:
+        assert note in result.stderr
 
 
 def test_condition_and_drop_column_name_the_side_that_lacks_a_column(
@@ -282,6 +314,16 @@ REFUSED = [
         "pass --layout packed or padded",
     ),
     (
+        {"overflow": "split"},
+        "--overflow split conflicts with --decoder: a pair is whole documents",
+        "pass --overflow drop, or tokenize --max-length N --overflow truncate",
+    ),
+    (
+        {"split": "de,en", "split_by": "decoder.lang"},
+        "--split-by decoder.lang: splits follow the encoder's side",
+        "keep the column on the encoder's side too: tokenize --keep",
+    ),
+    (
         {"count": "max"},
         "--count max needs --max-tokens",
         "pass --max-tokens, or leave out --count",
@@ -335,7 +377,7 @@ def test_stores_that_are_no_pairs_are_refused(stores: Stores, tmp_path: Path) ->
     with pytest.raises(OptionError, match=r"39 documents in source .*, expected 40"):
         pack_pairs([stores[0]], output, [other])
     with pytest.raises(OptionError, match="--decoder: 2 stores, expected 1, one for each STORE"):
-        pack_pairs([stores[0]], output, [stores[1], other])
+        pack_pairs([stores[0]], output, [stores[1], tmp_path / "absent"])
     with pytest.raises(OptionError, match="is the token store itself"):
         pack_pairs(stores, stores[1])
     assert not output.exists()
@@ -401,8 +443,8 @@ def test_pairs_of_which_none_is_left_are_an_error(stores: Stores, tmp_path: Path
     with pytest.raises(DataError) as caught:
         pack_pairs(stores, tmp_path / "out", drop_shorter=99)
     assert caught.value.message.endswith(
-        "no batch is left, sequences dropped: 1 with an empty decoder side, 38 by --drop-shorter "
-        "(encoder), 1 with an empty encoder side"
+        "no batch is left, sequences dropped: 1 with no sequence on the decoder's side, 38 by "
+        "--drop-shorter (encoder), 1 with no sequence on the encoder's side"
     )
     assert caught.value.hint == "pass a smaller --drop-shorter"
 
@@ -444,8 +486,6 @@ def test_pairs_are_split_by_a_column_of_the_encoder(stores: Stores, tmp_path: Pa
     for name in ("de", "en"):
         whole = [it for it in records if it["lang"] == name and it["read"] and it["written"]]
         assert list_packed(tmp_path / "out" / name) == [it["number"] for it in whole]
-    with pytest.raises(OptionError, match=r"decoder\.lang"):
-        pack_pairs(stores, tmp_path / "other", split="de,en", split_by="decoder.lang")
 
 
 def test_pairs_of_which_none_has_both_sides_are_an_error(tmp_path: Path) -> None:
@@ -456,6 +496,6 @@ def test_pairs_of_which_none_has_both_sides_are_an_error(tmp_path: Path) -> None
     stores = make_pair_stores(tmp_path, records)
     with pytest.raises(DataError) as caught:
         pack_pairs(stores, tmp_path / "out")
-    reasons = "3 with an empty decoder side, 2 with an empty encoder side"
+    reasons = "3 with no sequence on the decoder's side, 2 with no sequence on the encoder's side"
     assert caught.value.message == f"{stores[0]}: no batch is left, sequences dropped: {reasons}"
     assert caught.value.hint == f"look at the documents: seqpack inspect {stores[1]}"

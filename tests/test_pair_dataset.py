@@ -107,6 +107,21 @@ def test_bos_and_eos_are_put_around_the_decoders_rows(shards: Path) -> None:
         assert_same(shifted.encoder, whole.encoder)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "verb"), [("bos", "<bos>", "begins"), ("eos", "<eos>", "ends")]
+)
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_bos_and_eos_are_not_put_twice(
+    tmp_path: Path, layout: str, name: str, option: str, verb: str
+) -> None:
+    path = make_pair_shards(tmp_path, layout=layout, decoder={name: option})
+    id_ = {"bos": BOS, "eos": EOS}[name]
+    with pytest.raises(
+        ValueError, match=rf"^{name}_id is {id_}, with which row 0 .* {verb} already"
+    ):
+        ShardDataset(path, **{f"{name}_id": id_})[0]
+
+
 def test_labels_and_columns_of_the_decoder_have_a_prefix(shards: Path) -> None:
     dataset = ShardDataset(shards, labels="decoder.lang", columns=["number"])
     assert [*dataset.columns] == ["number", "decoder.lang"]

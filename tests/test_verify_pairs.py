@@ -274,7 +274,7 @@ def test_splits_of_pairs(tmp_path: Path) -> None:
     path = make_pair_shards(tmp_path, 30, split="train=0.7,test=0.3")
     result = run("verify", str(path), "--level", "roundtrip", "--self-test")
     assert result.exit_code == 0, result.stdout
-    assert "; both sides of each are the same document\n" in result.stdout
+    assert "; both sides of each have the same document number\n" in result.stdout
     assert "  documents: 30 packed, each in exactly one split\n" in result.stdout
     change_decoder(swap_first)(path / "test")
     manifest = blake3((path / "test" / "manifest.json").read_bytes()).hexdigest()
@@ -299,7 +299,7 @@ def test_report_of_both_sides(made: dict[str, Path]) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == f"{path}: encoder: packed, 3 batches, 6 sequences, 29 tokens"
     assert lines[-3:] == [
-        f"{path}: 6 pairs; both sides of each are the same document",
+        f"{path}: 6 pairs; both sides of each have the same document number",
         "",
         "all levels passed",
     ]

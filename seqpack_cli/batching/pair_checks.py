@@ -28,6 +28,16 @@ def check_pairs(options: PackOptions, *, pairs: bool) -> None:
             f"--decoder conflicts with --layout {options.layout}, whose rows hold single sequences",
             hint=f"pass --layout {' or '.join(names)}",
         )
+    if options.overflow == "split":
+        raise OptionError(
+            "--overflow split conflicts with --decoder: a pair is whole documents",
+            hint="pass --overflow drop, or tokenize --max-length N --overflow truncate",
+        )
+    if (options.split_by or "").startswith("decoder."):
+        raise OptionError(
+            f"--split-by {options.split_by}: splits follow the encoder's side",
+            hint="keep the column on the encoder's side too: tokenize --keep",
+        )
     if options.count is not None and options.max_tokens is None:
         raise OptionError(
             f"--count {options.count} needs --max-tokens",

@@ -56,7 +56,7 @@ def _spell_reason(reason: str, options: Mapping[str, Any], noun: str) -> str:
     """Return why something was left out.
 
     >>> _spell_reason("decoder.empty", {}, "pair")
-    'with an empty decoder side'
+    "with no sequence on the decoder's side"
     >>> _spell_reason("encoder.drop_longer", {}, "pair")
     'dropped by --drop-longer (encoder)'
     """
@@ -68,7 +68,7 @@ def _spell_reason(reason: str, options: Mapping[str, Any], noun: str) -> str:
         return "dropped: no target"
     side, _, rule = reason.rpartition(".")
     if rule == EMPTY:
-        return f"with an empty {side} side"
+        return f"with no sequence on the {side}'s side"
     if reason == OVERFLOW and noun == PAIR:
         side = "both sides"
     return f"dropped by --{rule.replace('_', '-')}" + (f" ({side})" if side else "")

@@ -51,9 +51,11 @@ def compare_pair_plans(
     longest = int(np.add(*(side.num_tokens for side in sides)).max())
     ways = list_pair_ways(longest)
     progress.on_total(len(ways))
-    plans = []
+    plans: dict[tuple[Any, ...], dict[str, Any]] = {}
     for way in ways:
-        plans.append(_measure(source, counts, way))
+        found = _measure(source, counts, way)
+        # few batches get few buckets, whatever their maximum
+        plans.setdefault((replace(way, num_buckets=None), str(found["bucket_keys"])), found)
         progress.on_advance(1)
     both = add_up_sides(list(map(_count, (singles, singles.decoder))))
     names = ("num_pairs", "num_tokens", "num_dropped_pairs", "num_dropped_tokens")
@@ -64,7 +66,7 @@ def compare_pair_plans(
         "decoder_stores": [str(each.path) for each in stores[1].stores],
         **{name: both[name] for name in names},
         "longest": [int(side.longest.max()) for side in sides],
-        "plans": plans,
+        "plans": list(plans.values()),
     }
 
 

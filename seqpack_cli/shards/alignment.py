@@ -11,8 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from seqpack_cli.errors import OptionError
-from seqpack_cli.shards.alignment_checks import check_pair, find_present, has_one_each
+from seqpack_cli.shards.alignment_checks import (
+    check_numbers,
+    check_pair,
+    find_present,
+    has_one_each,
+)
 from seqpack_cli.shards.store_conditions import PartTest
 from seqpack_cli.tokens.open_store import AnyStore
 
@@ -38,12 +42,7 @@ class Alignment:
                 difference is named.
         """
         encoders, decoders = self.encoder.stores, self.decoder.stores
-        if len(encoders) != len(decoders):
-            raise OptionError(
-                f"--decoder: {len(decoders):,} stores, expected {len(encoders):,}, one for each "
-                "STORE",
-                hint="pass --decoder once for each STORE, in the same order",
-            )
+        check_numbers(len(encoders), len(decoders))
         for encoder, decoder in zip(encoders, decoders, strict=True):
             check_pair(encoder, decoder)
 

@@ -14,6 +14,9 @@ from seqpack_cli.tokens.token_store import TokenStore
 
 # Documents without a sequence; each keeps its number, so that those behind it stay aligned.
 SILENT = ("num_empty_documents", "num_rejected", "num_dropped_documents")
+LINES_HINT = (
+    "give both files a line for each pair: empty lines count, and the pair of one is left out"
+)
 PAIRS_HINT = "tokenize two fields of the same records, or two files with a line for each pair"
 CHANGED_HINT = (
     "make both stores again from the same file; two different files need different paths, such as "
@@ -21,6 +24,15 @@ CHANGED_HINT = (
 )
 SPLIT_HINT = "tokenize without --max-length, or with --overflow truncate"
 JOINED_HINT = "import ids as JSON lines, a record for each document, without --document-field"
+
+
+def check_numbers(num_encoders: int, num_decoders: int) -> None:
+    """Raise OptionError unless there are as many stores on both sides."""
+    if num_encoders != num_decoders:
+        raise OptionError(
+            f"--decoder: {num_decoders:,} stores, expected {num_encoders:,}, one for each STORE",
+            hint="pass --decoder once for each STORE, in the same order",
+        )
 
 
 def check_pair(encoder: TokenStore, decoder: TokenStore) -> None:
@@ -97,9 +109,8 @@ def _check_sources(encoder: TokenStore, decoder: TokenStore) -> None:
             raise OptionError(
                 f"{decoder.path}: {_count(found['num_documents'])} in source {found['path']}, "
                 f"expected {expected['num_documents']:,} as in source {expected['path']} of "
-                f"{encoder.path} (all sources: {decoder.num_documents:,} and "
-                f"{encoder.num_documents:,})",
-                hint=PAIRS_HINT,
+                f"{encoder.path}",
+                hint=LINES_HINT,
             )
 
 

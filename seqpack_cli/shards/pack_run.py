@@ -16,7 +16,9 @@ from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Workers, find_workers
+from seqpack_cli.shards.alignment_checks import check_numbers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
+from seqpack_cli.shards.row_ends import describe_missing_ends
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.split_run import pack_splits
@@ -90,6 +92,8 @@ def _open(
     Args:
         others: of the decoder's side, if these are pairs.
     """
+    if others:
+        check_numbers(len(places), len(others))
     is_here = is_planned_here(options, workers, pairs=bool(others))
     without = of_encoder(options).drop_column if others else options.drop_column
     store = open_stores(places, check_indices=is_here, without=without)
@@ -102,4 +106,7 @@ def _open(
     decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)
     select = Selector(store, decoder)
     select.check()
+    note = describe_missing_ends(decoder)
+    if note is not None:
+        workers.progress.on_notice(note)
     return select, options

@@ -85,6 +85,11 @@ class PackedBatch:
         """Return no cells: no row goes on in the next batch."""
         return NO_CUTS
 
+    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells of the first and of the last token of each row, int64[B]."""
+        rows, starts = np.arange(len(self.lengths)), np.cumsum(self.batch_sizes) - self.batch_sizes
+        return rows, starts[self.lengths - 1] + rows
+
     def extend(self, *, before: bool, after: bool) -> PackedBatch:
         """Return rows with a token more before or after them; data are the cells of these rows.
 

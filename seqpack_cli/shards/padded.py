@@ -102,6 +102,12 @@ class PaddedBatch:
         followed[:, :-1][is_followed] = values[:, 1:][is_followed]
         return followed
 
+    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells of the first and of the last token of each row but filler, int64."""
+        rows = np.flatnonzero(self.lengths)
+        starts = rows * self.num_steps + self.first_steps[rows]
+        return starts, starts + self.lengths[rows] - 1
+
     def extend(self, *, before: bool, after: bool) -> PaddedBatch:
         """Return rows with a token more before or after them; ids are the cells of these rows.
 

@@ -107,7 +107,7 @@ def _spell_reason(reason: str, options: PackOptions) -> str:
         return "without a target"
     side, _, reason = reason.rpartition(".")
     if reason == "empty":
-        return f"with an empty {side} side"
+        return f"with no sequence on the {side}'s side"
     option = "share" if reason == PASSES and options.share is not None else reason
     return f"by --{option.replace('_', '-')}" + (f" ({side})" if side else "")
 

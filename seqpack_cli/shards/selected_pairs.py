@@ -8,11 +8,13 @@ The ledgers of both sides count it under the same name.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import DECODER, ENCODER, SIDES
 from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
 from seqpack_cli.batching.pack_options import PackOptions
@@ -21,6 +23,7 @@ from seqpack_cli.batching.pair_plan import plan_pairs
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.reasons import EMPTY
 from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.pair_reasons import (
     BothTest,
@@ -100,9 +103,17 @@ class SelectedPairs(SelectedStore):
 
     def _make_condition(self, text: str) -> PartTest:
         """Return the test of a condition on a column of either side."""
-        if not text.lstrip().startswith(PREFIX):
-            return super()._make_condition(text)
-        return self.alignment.spread(make_test(self._decoder_store, text, prefix=PREFIX))
+        if text.lstrip().startswith(PREFIX):
+            return self.alignment.spread(make_test(self._decoder_store, text, prefix=PREFIX))
+        text = text.lstrip().removeprefix(f"{ENCODER}.")
+        name = parse_condition(text).name
+        if name in self._decoder_store.columns and name not in self._all.columns:
+            raise OptionError(
+                f"--where {quote(text)}: {self._all.shown_path} has no column {quote(name)}, the "
+                "decoder's side has one",
+                hint=f"to compare it, pass --where {shlex.quote(f'{PREFIX}{text}')}",
+            )
+        return super()._make_condition(text)
 
     def _make_targets_test(self) -> PartTest | None:
         """Return the test of pairs whose decoder side has a target."""

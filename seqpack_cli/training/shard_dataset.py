@@ -58,9 +58,9 @@ class ShardDataset(Dataset[Item]):
     stop)]` has only some streams of a batch.
 
     `layout`, `vocab_size` and `pad_id` are those of the shards' manifest; of pairs they are the
-    encoder's, and `decoder_vocab_size` and `decoder_pad_id` the decoder's, else None. `bucket_keys`
-    are those of all shard sets, rising, or None if there is one without buckets. `num_streams` is
-    the number of streams, or None if batches are not streams.
+    encoder's; `decoder_vocab_size`, `decoder_pad_id`, `decoder_bos_id` and `decoder_eos_id` are the
+    decoder's, else None. `bucket_keys` are those of all shard sets, rising, or None if there is one
+    without buckets. `num_streams` is the number of streams, or None if batches are not streams.
 
     Args:
         path: the shards' folder, or several folders, whose batches follow each other. They must
@@ -124,6 +124,8 @@ class ShardDataset(Dataset[Item]):
         of_decoder = first.manifest["decoder"] or {}
         self.decoder_vocab_size: int | None = of_decoder.get("vocab_size")
         self.decoder_pad_id: int | None = of_decoder.get("pad_id")
+        self.decoder_bos_id: int | None = of_decoder.get("bos_id")
+        self.decoder_eos_id: int | None = of_decoder.get("eos_id")
         self.bucket_keys = join_keys([shards.manifest["bucket_keys"] for shards in opened])
         self.is_fixed = True
         fingerprints = [shards.fingerprint for shards in opened]

@@ -41,11 +41,27 @@ def add_ends(batch: DecoderBatch, ends: DecoderEnds) -> DecoderBatch:
     """Put a token before each row, and one after it; filler rows stay empty.
 
     A rectangle gets a column for each.
+
+    Raises:
+        ValueError: a row begins, or ends, with that token already.
     """
     has_bos, has_eos = ends.bos_id is not None, ends.eos_id is not None
     if not (has_bos or has_eos):
         return batch
+    _check_ends(batch, ends)
     return _take_cells(batch, batch.extend(before=has_bos, after=has_eos), ends)
+
+
+def _check_ends(batch: DecoderBatch, ends: DecoderEnds) -> None:
+    firsts, lasts = batch.find_ends()
+    for cells, verb, name in ((firsts, "begins", "bos_id"), (lasts, "ends", "eos_id")):
+        id_ = getattr(ends, name)
+        if id_ is not None and (batch.data[cells] == id_).any():
+            row = int((batch.data[cells] == id_).argmax())
+            raise ValueError(
+                f"{name} is {id_}, with which row {row} of the decoder {verb} already: leave out "
+                f"{name}="
+            )
 
 
 def shift_rows(batch: DecoderBatch, ends: DecoderEnds) -> tuple[DecoderBatch, np.ndarray]:

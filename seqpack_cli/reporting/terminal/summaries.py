@@ -46,7 +46,11 @@ def summarize_tokenize(output: Place, manifest: dict[str, Any], *, was_complete:
         f"({manifest['dtype']}, {count(len(manifest['parts']), 'part')})",
     ]
     lines += _tell_targets(manifest) + _tell_columns(manifest)
-    return lines + _tell_nonzero(ledger, OF_STORE)
+    spelled = OF_STORE
+    if manifest["options"].get("allow_special_tokens"):
+        name = "num_special_tokens_in_text"
+        spelled = {**OF_STORE, name: f"{OF_STORE[name]}, and encoded as their ids"}
+    return lines + _tell_nonzero(ledger, spelled)
 
 
 def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: bool) -> list[str]:

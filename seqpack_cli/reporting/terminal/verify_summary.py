@@ -59,7 +59,7 @@ def summarize_pairs(report: dict[str, Any], findings: list[str]) -> list[str]:
         lines += [*summarize_verify(side, [])[:-1]]
     documents = report["documents"]
     if documents["compared"]:
-        same = "" if report["findings"] else "; both sides of each are the same document"
+        same = "" if report["findings"] else "; both sides of each have the same document number"
         lines.append(f"{report['shards']}: {count(documents['num_documents'], 'pair')}{same}")
     else:
         lines.append(f"{report['shards']}: documents not compared: {documents['why_not']}")
