@@ -17,7 +17,7 @@ from pair_corpus import draw_records, make_pair_stores
 from reference import read_folder
 from unfinished import stopping_before_manifest
 
-from seqpack_cli import Executor, PackOptions, open_store, pack
+from seqpack_cli import Executor, PackOptions, TokenizeOptions, open_store, pack, tokenize
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
@@ -198,6 +198,20 @@ def test_condition_and_drop_column_name_the_side_that_lacks_a_column(
         with pytest.raises(OptionError) as caught:
             pack_pairs(stores, tmp_path / "out", **{option: [value]})
         assert caught.value.message.startswith(f"--{option.replace('_', '-')} '{value}': ")
+
+
+def test_column_of_the_encoder_named_as_one_of_the_decoder_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"text": "abc", "lang": "de", "decoder.lang": "en"}\n')
+    columns = {"read": ["decoder.lang:class"], "written": ["lang:class"]}
+    for side, keep in columns.items():
+        options = TokenizeOptions(keep=keep)
+        tokenize([tmp_path / "pairs.jsonl"], tmp_path / side, options, executor=HERE)
+    stores = [tmp_path / side for side in columns]
+    pack_pairs(stores, tmp_path / "out", drop_column=["decoder.lang"])
+    assert [[*side.columns] for side in open_shards(tmp_path / "out").sides] == [
+        ["decoder.lang"],
+        [],
+    ]
 
 
 def test_splits_hold_the_same_documents_of_both_sides(stores: Stores, tmp_path: Path) -> None:

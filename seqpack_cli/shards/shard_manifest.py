@@ -109,9 +109,9 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     for entry in manifest["shards"]:
         check_fields(entry, SHARD_FIELDS, source=source)
     _check_decoder(manifest, source)
-    _check_side(manifest, source)
-    if manifest["decoder"] is not None:
+    if manifest["decoder"] is not None:  # first: the encoder's ledger follows its columns too
         _check_side(view_decoder(manifest), source)
+    _check_side(manifest, source)
     for entry in manifest["shards"]:
         if check_present:
             check_files(path, [entry], find_size)
