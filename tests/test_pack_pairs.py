@@ -395,6 +395,7 @@ def test_pairs_of_which_none_is_left_are_an_error(stores: Stores, tmp_path: Path
     with pytest.raises(DataError) as caught:
         pack_pairs(stores, tmp_path / "out", drop_shorter=99)
     assert caught.value.message.endswith(
-        "no batch is left, sequences dropped: 1 with an empty decoder side, 38 by --drop-shorter"
+        "no batch is left, sequences dropped: 1 with an empty decoder side, 38 by --drop-shorter "
+        "(encoder)"
     )
     assert caught.value.hint == "pass a smaller --drop-shorter"

@@ -100,7 +100,8 @@ def _spell_reason(reason: str, options: PackOptions) -> str:
     if reason == "empty":
         return f"with an empty {side} side"
     option = "share" if reason == PASSES and options.share is not None else reason
-    return f"by --{option.replace('_', '-')}"
+    spelled = f"by --{option.replace('_', '-')}"
+    return f"{spelled} ({side})" if side else spelled
 
 
 def _advise_looser(reason: str, options: PackOptions) -> str:
