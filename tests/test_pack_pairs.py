@@ -391,6 +391,11 @@ def test_pair_that_does_not_fit_is_named(
     assert len(before) == int(named[1])
 
 
+def test_empty_list_of_decoders_is_refused(stores: Stores, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="decoder: no stores"):
+        pack_pairs(stores[0], tmp_path / "out", [])
+
+
 def test_pairs_of_which_none_is_left_are_an_error(stores: Stores, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         pack_pairs(stores, tmp_path / "out", drop_shorter=99)
