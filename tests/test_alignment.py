@@ -235,6 +235,21 @@ def test_two_fields_of_files_in_another_order_are_refused(tmp_path: Path) -> Non
     )
 
 
+def test_copies_of_files_in_another_order_are_refused(tmp_path: Path) -> None:
+    records = {"a": make_records(RECORDS[:2]), "b": make_records(RECORDS[2:])}
+    encoder = make_store(tmp_path / "src", {f"{it}.jsonl": records[it] for it in "ab"}, field="src")
+    for order in ("ab", "ba"):
+        files = {f"copies/{it}.jsonl": records[it] for it in order}
+        decoder = make_store(tmp_path / order, files, field="tgt")
+        if order == "ab":
+            check_alignment(align(encoder, decoder))
+    assert refuse(encoder, decoder) == (
+        f"{decoder}: source {tmp_path / 'copies' / 'a.jsonl'} is number 2, expected 1 as "
+        f"{tmp_path / 'a.jsonl'} in {encoder}, which has the same bytes",
+        "pass both tokenize commands the same files in the same order",
+    )
+
+
 def test_the_same_files_may_be_pairs_both_ways(tmp_path: Path) -> None:
     files = {"a.en": ["one", "two"], "a.de": ["eins", "zwei"]}
     encoder = make_store(tmp_path / "src", files)

@@ -252,6 +252,20 @@ def test_condition_and_drop_column_name_the_side_that_lacks_a_column(
         assert caught.value.message.startswith(f"--{option.replace('_', '-')} '{value}': ")
 
 
+def test_column_of_the_encoder_named_as_one_of_the_decoder_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"text": "abc", "lang": "de", "decoder.lang": "en"}\n')
+    columns = {"read": ["decoder.lang:class"], "written": ["lang:class"]}
+    for side, keep in columns.items():
+        options = TokenizeOptions(keep=keep)
+        tokenize([tmp_path / "pairs.jsonl"], tmp_path / side, options, executor=HERE)
+    stores = [tmp_path / side for side in columns]
+    pack_pairs(stores, tmp_path / "out", drop_column=["decoder.lang"])
+    assert [[*side.columns] for side in open_shards(tmp_path / "out").sides] == [
+        ["decoder.lang"],
+        [],
+    ]
+
+
 def test_splits_hold_the_same_documents_of_both_sides(stores: Stores, tmp_path: Path) -> None:
     manifest = pack_pairs(stores, tmp_path / "out", split="train=0.6,test=rest")
     splits = open_splits(tmp_path / "out").splits
@@ -437,6 +451,11 @@ def test_pair_that_does_not_fit_is_named(
     assert named[4] is None or len(record["written"]) == int(named[4])
     before = [each for each in records[: int(named[2]) - 1] if each[side]]
     assert len(before) == int(named[1])
+
+
+def test_empty_list_of_decoders_is_refused(stores: Stores, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="decoder: no stores"):
+        pack_pairs(stores[0], tmp_path / "out", [])
 
 
 def test_pairs_of_which_none_is_left_are_an_error(stores: Stores, tmp_path: Path) -> None:

@@ -203,6 +203,10 @@ DAMAGES: dict[str, tuple[str, Change, bool, str]] = {
         *("buckets", set_options(max_tokens=17), False),
         f"structure: {LAST}: batch 3: 19 cells on both sides, the options allow at most 17",
     ),
+    "the budget of the plan": (
+        *("packed", set_options(max_tokens=4, count="max"), True),
+        f"structure: {FILE}: encoder: batch 0: 17 cells, the options allow at most 4",
+    ),
     "the buckets": (
         *("buckets", add_key, False),
         f"structure: {LAST}: batch 3: row 1: a pair of 3 and 3 tokens belongs to another bucket",
@@ -268,6 +272,15 @@ def test_file_that_is_damaged_is_named_once(copy: Callable[[str], Path]) -> None
     (path / FILE).write_bytes((path / FILE).read_bytes()[:-8])
     (found,) = verify(path).findings
     assert (found.level, found.shard) == ("structure", FILE)
+
+
+def test_columns_of_the_decoder_are_checked_before_they_are_used(
+    copy: Callable[[str], Path],
+) -> None:
+    path = copy("packed")
+    change_manifest(path, lambda manifest: manifest["decoder"].update(columns=[None]))
+    with pytest.raises(FolderError, match="None, expected an object"):
+        open_shards(path)
 
 
 def test_splits_of_pairs(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def command(
             stores,
             output,
             PackOptions(**options),
-            decoder=decoder,
+            decoder=decoder or None,
             executor=executor,
             overwrite=overwrite,
             progress=progress,

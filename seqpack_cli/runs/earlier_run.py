@@ -28,11 +28,12 @@ REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FORMAT_OF_SPLITS = "seqpack.splits"  # whose pieces are folders
 REPLACED = "replaced"  # field of its plan: earlier splits that no longer exist
-COMMON_NAMES = r"(manifest|plan|run|(decoder\.)?tokenizer)\.json"
+COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
     "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
-    "seqpack.shards": rf"{COMMON_NAMES}|shard-\d{{5,}}\.(safetensors|json)",
+    "seqpack.shards": rf"{COMMON_NAMES}|decoder\.tokenizer\.json"
+    r"|shard-\d{5,}\.(safetensors|json)",
     FORMAT_OF_SPLITS: r"(manifest|plan|run)\.json",
 }
 OWN_PATTERN = re.compile("|".join(NAMES.values()))

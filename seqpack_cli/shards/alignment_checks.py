@@ -22,6 +22,7 @@ CHANGED_HINT = (
     "make both stores again from the same file; two different files need different paths, such as "
     "de/train.txt and en/train.txt"
 )
+ORDER_HINT = "pass both tokenize commands the same files in the same order"
 SPLIT_HINT = "tokenize without --max-length, or with --overflow truncate"
 JOINED_HINT = "import ids as JSON lines, a record for each document, without --document-field"
 
@@ -141,7 +142,8 @@ def _list_digests(store: TokenStore) -> dict[tuple[int, int, int], str]:
 def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
     """Raise OptionError if two fields of the same files were read in another order.
 
-    The same field of the same files is read in another order to translate both ways.
+    A file is known by its path, or by its bytes where both stores cut it into the same ranges. The
+    same field of the same files is read in another order to translate both ways.
     """
     if _list_fields(encoder) == _list_fields(decoder):
         return
@@ -152,8 +154,28 @@ def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
             raise OptionError(
                 f"{decoder.path}: source {path} is number {found + 1:,}, expected "
                 f"{place + 1:,} as in {encoder.path}",
-                hint="pass both tokenize commands the same files in the same order",
+                hint=ORDER_HINT,
             )
+    contents = _list_contents(decoder)
+    places = {content: place for place, content in enumerate(contents) if content}
+    for place, content in enumerate(_list_contents(encoder)):
+        found = places.get(content, place)
+        if found != place and contents[place : place + 1] != [content]:
+            expected = encoder.manifest["sources"][place]["path"]
+            raise OptionError(
+                f"{decoder.path}: source {decoder.manifest['sources'][found]['path']} is number "
+                f"{found + 1:,}, expected {place + 1:,} as {expected} in {encoder.path}, which has "
+                "the same bytes",
+                hint=ORDER_HINT,
+            )
+
+
+def _list_contents(store: TokenStore) -> list[tuple[Any, ...]]:
+    """Return what tells the bytes of each source: its ranges and their BLAKE3; () without any."""
+    contents: list[tuple[Any, ...]] = [() for _ in store.manifest["sources"]]
+    for (index, start, end), digest in _list_digests(store).items():
+        contents[index] += ((start, end, digest),) if end > start else ()
+    return contents
 
 
 def _list_fields(store: TokenStore) -> dict[str, Any]:

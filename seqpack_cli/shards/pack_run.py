@@ -67,6 +67,8 @@ def pack(
     options = options or PackOptions()
     places, output = parse_places(stores), parse_place(output)
     others = [] if decoder is None else parse_places(decoder)
+    if decoder is not None and not others:
+        raise OptionError("decoder: no stores", hint="pass one for each store, or None")
     command = spell_command("pack", places, output, options, decoder=others)
     if options.split_name is not None:
         command = None  # which only the library can select

@@ -32,7 +32,7 @@ from seqpack_cli.shards.pair_reasons import (
     list_length_tests,
 )
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.sides import PREFIX, of_decoder
+from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_splits import PartSplits
 from seqpack_cli.shards.targets import make_targets_test
@@ -61,6 +61,8 @@ class SelectedPairs(SelectedStore):
         self.decoder = choose_columns(decoder, without=of_decoder(options).drop_column)
         self._decoder_store = decoder  # with the columns that conditions may name
         super().__init__(store, options, passes, find_split=find_split)
+        own = of_encoder(options)  # its columns may be named as those of the decoder's side are
+        self.store = choose_columns(store, without=own.drop_column, store_column=own.store_column)
 
     @property
     def sides(self) -> list[AnyStore]:

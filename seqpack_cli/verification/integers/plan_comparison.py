@@ -74,9 +74,10 @@ def plan_again(
 
 
 def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
-    options, found = shards.options, source.count()
+    options, found = shards.options, None
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
     with contextlib.suppress(OverlongError):  # `plan_store` says which sequence it is
+        found = source.count()
         num_planned = found.kept.num_sequences  # pairs that do not fit are left out of it
         if shards.decoder is None:
             num_planned = count_rows(source, found, options)
