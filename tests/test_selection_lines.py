@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,12 @@ def test_sequence_that_is_packed_twice_is_shown_once_with_both_places(stores: li
     assert first["batch"] < second["batch"]
     shown = run("inspect", "out", "--sequence", 3).stdout
     assert f"  again in           batch {second['batch']}, row {second['row']}\n" in shown
+
+
+def test_places_of_several_visits_are_listed(stores: list[str]) -> None:
+    run("pack", *stores, "-o", "out", "--passes", "a=3", "--batch-size", "4")
+    shown = run("inspect", "out", "--sequence", 3).stdout
+    assert re.search(r"^  again in +batch \d+, row \d+; batch \d+, row \d+$", shown, re.MULTILINE)
 
 
 def test_search_of_a_page_finds_the_first_visit_and_the_store(stores: list[str]) -> None:

@@ -62,7 +62,7 @@ def _show_one(sequence: dict[str, Any], *, colour: bool) -> list[str]:
         others = sequence["visits"][1:]
         if others:
             listed = join_items(f"{spell_place(it)};" for it in others)
-            lines.append(pair("again in", listed.rstrip(";")))
+            lines.append(pair("again in", listed.replace(";,", ";").rstrip(";")))
         if sequence["num_pieces"] > 1:
             pieces = f"{sequence['num_pieces']:,}; the place is that of the first"
             lines.append(pair("packed pieces", pieces))
