@@ -320,7 +320,8 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     result = tokenize(corpus, *options, "--allow-special-tokens", "--overwrite")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == (
-        "  special tokens spelled out in the text, listed in special_tokens.jsonl: 2"
+        "  special tokens spelled out in the text, listed in special_tokens.jsonl, and encoded as "
+        "their ids: 2"
     )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)

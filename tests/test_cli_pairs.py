@@ -243,6 +243,20 @@ def test_diff_compares_side_by_side(folder: Path) -> None:
     assert ask("diff", folder / "packed", folder / "packed")["verdict"] == "identical"
 
 
+def test_diff_compares_no_partners_of_other_stores(folder: Path, tmp_path: Path) -> None:
+    """Where a document of the decoder is empty now, those behind it have other numbers."""
+    records = (folder / "pairs.jsonl").read_text().replace("salut toi", "")
+    (tmp_path / "pairs.jsonl").write_text(records)
+    make = ("tokenize", tmp_path / "pairs.jsonl", "--keep", "lang:class", "-q")
+    run(*make, "--text-field", "src", "--no-add-special-tokens", "-o", tmp_path / "src")
+    run(*make, "--text-field", "tgt", "--bos", "<bos>", "--eos", "<eos>", "-o", tmp_path / "tgt")
+    pack = ("pack", tmp_path / "src", "--decoder", tmp_path / "tgt", "--drop-longer", 14, "-q")
+    run(*pack, "--batch-size", 3, "-o", tmp_path / "packed")
+    found = ask("diff", folder / "packed", tmp_path / "packed")
+    assert found["pairing"] is None
+    assert "put together" not in found["verdict"]
+
+
 def test_diff_of_pairs_and_single_sequences(folder: Path, tmp_path: Path) -> None:
     run("pack", folder / "src", "--drop-longer", 14, "-o", tmp_path / "single")
     found = ask("diff", folder / "packed", tmp_path / "single")

@@ -252,18 +252,18 @@ def test_condition_and_drop_column_name_the_side_that_lacks_a_column(
         assert caught.value.message.startswith(f"--{option.replace('_', '-')} '{value}': ")
 
 
-def test_column_of_the_encoder_named_as_one_of_the_decoder_is_kept(tmp_path: Path) -> None:
+def test_column_of_the_encoder_called_like_one_of_the_decoder_is_refused(tmp_path: Path) -> None:
+    """Else a name in --where, --drop-column or labels= would mean either."""
     (tmp_path / "pairs.jsonl").write_text('{"text": "abc", "lang": "de", "decoder.lang": "en"}\n')
     columns = {"read": ["decoder.lang:class"], "written": ["lang:class"]}
     for side, keep in columns.items():
         options = TokenizeOptions(keep=keep)
         tokenize([tmp_path / "pairs.jsonl"], tmp_path / side, options, executor=HERE)
-    stores = [tmp_path / side for side in columns]
-    pack_pairs(stores, tmp_path / "out", drop_column=["decoder.lang"])
-    assert [[*side.columns] for side in open_shards(tmp_path / "out").sides] == [
-        ["decoder.lang"],
-        [],
-    ]
+    read, written = (tmp_path / side for side in columns)
+    with pytest.raises(
+        OptionError, match=r"column 'decoder\.lang' is called like one of the decod"
+    ):
+        pack_pairs((read, written), tmp_path / "out")
 
 
 def test_splits_hold_the_same_documents_of_both_sides(stores: Stores, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def compare(first: Opened, second: Opened, progress: Progress | None = None) -> 
         has one; `sources` of stores; `columns`; `sequences`; `batches` of shards of one layout;
         `identical` if nothing does; the `verdict` in words. Of pairs these are those of the
         encoder's side, `decoder` has the same of the other side, and `pairing` the sequences of the
-        encoder whose partner differs.
+        encoder whose partner differs, None if the stores differ.
 
     Raises:
         OptionError: one is a token store, the other is not.

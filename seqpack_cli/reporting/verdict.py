@@ -36,7 +36,7 @@ def judge_kinds(found: Mapping[str, Any], sides: Sequence[str | None]) -> dict[s
 def judge_pairs(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether both sides of pairs, and which belong together, are the same."""
     sides = {ENCODER: found, DECODER: found["decoder"]}
-    num_differing = found["pairing"]["num_differing"]
+    num_differing = found["pairing"]["num_differing"] if found["pairing"] else 0
     if all(side["identical"] for side in sides.values()) and not num_differing:
         return {"identical": True, "verdict": "identical"}
     words = [f"{name}: {side['verdict']}" for name, side in sides.items()]

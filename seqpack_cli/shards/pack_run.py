@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.errors import OptionError
+from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
@@ -106,6 +106,12 @@ def _open(
     if not others:
         return Selector(store), options
     decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)
+    for name in store.columns:
+        if name.startswith(PREFIX):
+            raise OptionError(
+                f"{store.shown_path}: column {quote(name)} is called like one of the decoder's",
+                hint="rename the field, or tokenize without --keep of it",
+            )
     select = Selector(store, decoder)
     select.check()
     note = describe_missing_ends(decoder)

@@ -23,6 +23,8 @@ from seqpack_cli.tokens.store_manifest import check_totals, read_store_manifest
 from seqpack_cli.tokens.token_store import TokenStore
 
 MAX_STORES = 4096  # their digests are in the header of each shard, which readers limit to 1 MiB
+TWIN = "name it once; to visit its sequences twice, pass --passes to pack"
+TWIN_OF_DECODER = "for two sides of one text, tokenize a copy of its file with another name"
 AnyStore = TokenStore | CombinedStore
 AnyPaths = AnyPath | Sequence[AnyPath]  # of one store, or of several
 
@@ -100,7 +102,7 @@ def open_stores(
     check_dropped(stores, without, prefix=prefix)
     if len(stores) == 1:
         return stores[0]
-    _check_stores(stores)
+    _check_stores(stores, TWIN_OF_DECODER if prefix else TWIN)
     if wanted is not None:
         known = {name for store in stores for name in store.columns}
         without = {*without, *known.difference(wanted)}
@@ -199,7 +201,7 @@ def _open(path: Place, *, check_indices: bool) -> TokenStore:
     return store
 
 
-def _check_stores(stores: Sequence[TokenStore]) -> None:
+def _check_stores(stores: Sequence[TokenStore], twin_hint: str) -> None:
     """Refuse stores of different tokenizers, and a store that is named twice.
 
     Without a tokenizer, stores must have the same number of ids.
@@ -211,7 +213,7 @@ def _check_stores(stores: Sequence[TokenStore]) -> None:
         if twin is not store:
             raise OptionError(
                 f"{store.path}: has the same content as {twin.path}",
-                hint="name it once; to visit its sequences twice, pass --passes to pack",
+                hint=twin_hint,
             )
         _check_tokenizers(store, first)
         for name in ("dtype", "vocab_size", "max_id"):

@@ -66,7 +66,9 @@ def _list_own_sections(found: dict[str, Any]) -> Iterator[list[str]]:
     yield show_documents(found["documents"], with_examples=found["compared"] == "shards")
 
 
-def _show_pairing(pairing: Mapping[str, Any]) -> list[str]:
+def _show_pairing(pairing: Mapping[str, Any] | None) -> list[str]:
+    if pairing is None:
+        return ["pairs", "  not compared: the token stores of a side differ"]
     first = pairing["first"]
     if first is None:
         return []

@@ -64,8 +64,9 @@ def _spell_counts(compared: dict[str, Any]) -> str:
     noun, longest = "sequences", [compared["longest"]]
     if "num_pairs" in compared:
         noun, longest = "pairs", compared["longest"]
+    number = count(compared[f"num_{noun}"], noun.removesuffix("s"))
     return (
-        f": {compared[f'num_{noun}']:,} {noun}, {compared['num_tokens']:,} tokens, "
+        f": {number}, {count(compared['num_tokens'], 'token')}, "
         f"longest {' + '.join(f'{each:,}' for each in longest)}"
     )
 
