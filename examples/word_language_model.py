@@ -90,7 +90,7 @@ def main(inputs, work, vocab_size, max_tokens, hidden_size, tied, steps, every, 
     parts = {"model": model, "optimizer": optimizer, "sampler": sampler}
     checkpoint, state = work / "checkpoint.pt", {"step": 0}
     if checkpoint.exists():
-        state = torch.load(checkpoint, map_location=device, weights_only=True)
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
         for name, part in parts.items():
             part.load_state_dict(state[name])
     total_loss, total_count = 0.0, 0
