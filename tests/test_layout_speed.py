@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.models import layout_speed
 from seqpack_cli.verification.models.layout_speed import MAX_CPU_WORK, MAX_ROUNDS, measure_layouts
 from seqpack_cli.verification.models.model import CELLS, Model
@@ -95,7 +96,8 @@ def test_speeds_are_positive_numbers_on_cuda(layout: str, dtype: str) -> None:
     cuda = torch.device("cuda")
     batches = [make_batch(layout, [900, 400, 1]), make_batch(layout, [7])]
     model = build(dtype=getattr(torch, dtype), device=cuda)
-    check_speeds(measure_layouts(model, batches, cuda, max_tokens=10_000, seconds=1))
+    with steady_arithmetic(cuda, hidden_size=model.hidden_size):
+        check_speeds(measure_layouts(model, batches, cuda, max_tokens=10_000, seconds=1))
 
 
 @pytest.mark.parametrize(

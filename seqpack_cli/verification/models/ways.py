@@ -7,7 +7,6 @@ recurrence. All return outputs row after row, so that they can be compared cell 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -131,16 +130,13 @@ def _run_rectangle(
     ends = torch.unique(lengths).tolist()
     outputs, states = [], []
     hidden: Any = None
-    with warnings.catch_warnings():
-        # the weights of one layer of a stack are not contiguous, which only costs speed
-        warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
-        for end, part in zip(
-            ends, torch.split(values, np.diff([0, *ends]).tolist(), dim=1), strict=True
-        ):
-            output, hidden = module(part, hidden)
-            outputs.append(output)
-            ended = (lengths == end).to(values.device)
-            states.append(tuple(state[ended] for state in _rows_first(hidden)))
+    for end, part in zip(
+        ends, torch.split(values, np.diff([0, *ends]).tolist(), dim=1), strict=True
+    ):
+        output, hidden = module(part, hidden)
+        outputs.append(output)
+        ended = (lengths == end).to(values.device)
+        states.append(tuple(state[ended] for state in _rows_first(hidden)))
     return torch.cat(outputs, dim=1), _join(states[::-1])
 
 
