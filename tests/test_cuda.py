@@ -81,6 +81,13 @@ def test_cut_batches_pass(shards: Path) -> None:
     assert report.levels[-1].num_cut_batches
 
 
+def test_more_rows_than_one_call_takes_pass(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, [2] * 40_000 + [1] * 30_000, batch_size=70_000)
+    report = verify(path, level="forward", every_batch=True, sample=1, max_batch_tokens=1 << 20)
+    assert report.findings == []
+    assert any("in groups, of at most 65,535" in note for note in report.notes)
+
+
 def test_layouts_are_compared(shards: Path) -> None:
     speeds = verify(shards, compare=True, sample=2, level="forward").layout_speeds
     assert [speed.layout for speed in speeds] == ["packed", "padded", "dense"]

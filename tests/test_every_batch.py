@@ -20,10 +20,14 @@ from seqpack_cli.errors import MachineError
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.verification import verify_run
+from seqpack_cli.verification import model_levels, verify_run
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
-from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
+from seqpack_cli.verification.models.every_batch import (
+    BatchRun,
+    count_fitting_tokens,
+    run_every_batch,
+)
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -133,13 +137,65 @@ def test_windows_of_both_directions_begin_anew(shards: ShardSet, max_tokens: int
         assert difference <= 1e-12
 
 
+@pytest.mark.parametrize("name", [*CELLS, "2 layers"])
+def test_groups_of_rows_give_what_whole_batches_give(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model = build(**MODELS[name])
+    whole = run_all(model, shards)
+    assert {run.num_groups for run in whole} == {1}
+    monkeypatch.setattr(every_batch, "MAX_ROWS", 2)
+    for max_tokens in (WHOLE, 3):
+        for run, wanted in zip(run_all(model, shards, max_tokens=max_tokens), whole, strict=True):
+            assert run.values.tolist() == pytest.approx(wanted.values.tolist(), abs=1e-12)
+            assert run.num_groups == -(-len(list_sequences(shards, run.index)) // 2)
+
+
+@pytest.mark.parametrize(("name", "num_gates"), [("lstm", 4), ("gru", 3), ("both", 8)])
+def test_no_tensor_of_a_call_is_larger_than_allowed(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch, name: str, num_gates: int
+) -> None:
+    model = build(**MODELS[name])
+    monkeypatch.setattr(every_batch, "MAX_NUMBERS", 2 * num_gates * 8 + 7)
+    assert count_fitting_tokens(model) == 2
+    sizes: list[int] = []
+    model.recurrent.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0].data)))
+    num_tokens = sum(run.num_tokens for run in run_all(model, shards))
+    assert sum(sizes) == num_tokens
+    assert max(sizes) == 2  # of batches of 3 rows too
+    monkeypatch.setattr(every_batch, "MAX_NUMBERS", 1)  # one token is always computed
+    assert count_fitting_tokens(model) == 1
+
+
+def test_levels_that_compare_keep_to_the_same_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_shards(tmp_path, [9, 8, 7])
+    assert verify(path, level="forward").levels[-1].num_cut_batches == 0
+    monkeypatch.setattr(every_batch, "MAX_NUMBERS", 4 * 8 * 4 * 6)  # 6 tokens, 4 cells for each
+    report = verify(path, level="forward")
+    assert report.findings == []
+    assert report.levels[-1].num_cut_batches == 1
+    assert report.levels[-1].num_tokens == 6 - 1  # two steps, in the second of which a row ends
+
+
+def test_groups_of_rows_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_shards(tmp_path, [3, 2, 2, 2, 1])  # batches of 3 and of 2 rows
+    assert not any("groups" in note for note in verify(path).notes)
+    monkeypatch.setattr(every_batch, "MAX_ROWS", 2)
+    monkeypatch.setattr(model_levels, "MAX_ROWS", 2)
+    report = verify(path)
+    assert report.findings == []
+    assert "run: computed the rows of 1 batch in groups, of at most 2" in report.notes
+
+
 def test_memory_that_is_not_enough_names_the_batch(
     shards: ShardSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object) -> object:
         raise torch.OutOfMemoryError("no GPU memory")
 
-    for name in ("_run_batch", "to_torch_rows"):
+    for name in ("_try_batch", "to_torch_rows"):
         with monkeypatch.context() as patched:
             patched.setattr(every_batch, name, refuse)
             with pytest.raises(MachineError, match=r"shard-00000.safetensors: batch 0: no GPU"):

@@ -1,4 +1,4 @@
-"""The device of verify: open it, set exact arithmetic, report where it runs out of memory.
+"""The device of verify: open it, set exact arithmetic, name the batches where it fails.
 
 Arrays are sent to it while it computes: ids in the two or four bytes that they take on disk,
 widened on the device. To a GPU they go from pinned memory on a stream of their own, so that
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,13 @@ SMALLER = "pass a smaller --max-batch-tokens, or pack with a smaller --batch-siz
 # torch says so at every call of a bfloat16 model on a GPU, whose weights it does not join, and of
 # one layer of a stack. It costs memory and speed, and changes no result.
 SEPARATE_WEIGHTS = "RNN module weights are not part of single contiguous chunk"
-OUT_OF_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory")
+BLOCKING = "set CUDA_LAUNCH_BLOCKING=1 and run it again, so that the error names the right batch"
+# cuDNN and cuBLAS that cannot be started find no memory for themselves, as a rule
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|ALLOC(ATION)?_FAILED|can't allocate memory|CU(BLAS|DNN)_STATUS_NOT_INITIALIZED"
+)
+REFUSAL = re.compile(r"cuDNN (Frontend )?error|CUDA error: CUBLAS_STATUS_")
+FAULT = re.compile(r"CUDA (driver )?error")  # every later call of the device fails too
 
 
 def open_device(name: str) -> torch.device:
@@ -61,9 +67,49 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def naming_batch(shard: str, index: int) -> AbstractContextManager[None]:
-    """Name the batch in an error if the device runs out of memory."""
-    return naming_memory(f"{shard}: batch {index}")
+def name_batches(first: tuple[str, int], last: tuple[str, int]) -> str:
+    """Return the place of consecutive batches, each a shard's name and an index.
+
+    >>> name_batches(("shard-00000.safetensors", 3), ("shard-00000.safetensors", 7))
+    'shard-00000.safetensors: batches 3 to 7'
+    """
+    (shard, start), (last_shard, end) = first, last
+    if shard != last_shard:
+        return f"{shard}: batch {start} to {last_shard}: batch {end}"
+    return f"{shard}: batch {start}" if start == end else f"{shard}: batches {start} to {end}"
+
+
+@contextmanager
+def naming_batch(shard: str, index: int, *, unfinished: str = "") -> Iterator[None]:
+    """Name the batch in an error if the device fails.
+
+    Args:
+        unfinished: the batches that the device may still be computing, if there are others: it
+            reports a fault only when it is next waited for, or given more to do.
+
+    Raises:
+        MachineError: it ran out of memory, refused the batch, or can compute nothing any more.
+    """
+    place = f"{shard}: batch {index}"
+    try:
+        with naming_memory(place):
+            yield
+    except RuntimeError as error:
+        reason = _read_reason(error)
+        if read_refusal(error) is not None:
+            raise MachineError(f"{place}: {reason}", hint=SMALLER) from error
+        if FAULT.match(reason):
+            raise MachineError(f"{unfinished or place}: {reason}", hint=BLOCKING) from error
+        raise
+
+
+def read_refusal(error: RuntimeError) -> str | None:
+    """Return why cuDNN or cuBLAS refused to compute something; None for all other errors.
+
+    The device can compute other batches, unless it then fails in `synchronize`.
+    """
+    reason = _read_reason(error)
+    return reason if REFUSAL.match(reason) and not is_out_of_memory(error) else None
 
 
 @contextmanager
@@ -78,8 +124,15 @@ def naming_memory(place: str, hint: str = SMALLER) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        reason = str(error).splitlines()[0][:200] if str(error) else "out of memory"
+        reason = _read_reason(error) or "out of memory"
+        if "NOT_INITIALIZED" in reason:
+            reason += " (usually the GPU is out of memory)"
         raise MachineError(f"{place}: {reason}", hint=hint) from error
+
+
+def _read_reason(error: BaseException) -> str:
+    """Return what torch says first; further lines are about its own debugging."""
+    return str(error).partition("\n")[0][:200]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,7 +16,12 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.verification.device import naming_memory
+from seqpack_cli.verification.device import (
+    naming_batch,
+    naming_memory,
+    read_refusal,
+    synchronize,
+)
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.plan_comparison import PlannedShards
@@ -159,6 +164,19 @@ class Verification:
         level.note_error(comparison.quantity, comparison.error, comparison.limit)
         if comparison.failed:
             self.add(Finding(level.level, shard, str(comparison), index, row))
+
+    @contextmanager
+    def computing(self, level: LevelReport, shard: str, index: int) -> Iterator[None]:
+        """Name a batch if the device fails; add a finding if it refuses only this batch."""
+        with naming_batch(shard, index):
+            try:
+                yield
+            except RuntimeError as error:
+                refusal = read_refusal(error)
+                if refusal is None:
+                    raise
+                synchronize(self.device)  # fails if the device can compute nothing any more
+                self.add(Finding(level.level, shard, refusal, index))
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:

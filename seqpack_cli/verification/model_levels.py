@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import cast
-
-import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import check_attention
-from seqpack_cli.verification.models.batch_ids import choose_limits, take_ids
+from seqpack_cli.verification.models.batch_ids import CELLS_PER_TOKEN, choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,
     Comparison,
     check_backward,
     check_forward,
 )
-from seqpack_cli.verification.models.every_batch import BatchRun, run_every_batch
+from seqpack_cli.verification.models.every_batch import (
+    MAX_ROWS,
+    BatchRun,
+    count_fitting_tokens,
+    run_every_batch,
+)
 from seqpack_cli.verification.models.layout_speed import measure_layouts
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
@@ -31,7 +32,6 @@ from seqpack_cli.verification.report import LevelReport
 from seqpack_cli.verification.stream_levels import compare_streams
 
 RUN = "run"
-RUNS_PER_FETCH = 64  # batches whose results are fetched from the device together
 
 
 def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
@@ -47,34 +47,40 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
             batches.index.tolist(),
             max_tokens=options.max_batch_tokens,
         )
-        while some := list(islice(runs, RUNS_PER_FETCH)):
-            _check_runs(run, level, some)
-            run.progress.on_advance(sum(batch.num_tokens for batch in some))
+        num_split = 0
+        for batch in runs:
+            _check_run(run, level, batch)
+            num_split += batch.num_groups > 1
+            run.progress.on_advance(batch.num_tokens)
+    if num_split:
+        number = "1 batch" if num_split == 1 else f"{num_split:,} batches"
+        what = f"computed the rows of {number} in groups, of at most {MAX_ROWS:,}"
+        run.report.notes.append(f"{RUN}: {what}")
     return run.keep_faultless(batches)
 
 
-def _check_runs(run: Verification, level: LevelReport, runs: list[BatchRun]) -> None:
-    """Fetch the results of some batches together, and check them."""
+def _check_run(run: Verification, level: LevelReport, batch: BatchRun) -> None:
+    """Check the results of one batch."""
+    level.num_batches += 1
+    level.num_tokens += batch.num_tokens
+    spread, difference, sum_of_ids = batch.values.tolist()
+    what = None
+    if batch.refusal is not None:
+        what = batch.refusal
+    elif sum_of_ids != batch.sum_of_ids:
+        what = f"ids add up to {sum_of_ids:.0f} on the device, {batch.sum_of_ids} on disk"
+    elif not math.isfinite(spread):
+        what = "outputs are not finite"
+    elif batch.varies and spread < LEAST_DEVIATION:
+        what = f"outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
+    if what is not None:
+        run.add(Finding(RUN, batch.shard, what, batch.index))
+        return
     limit = find_tolerances(run.device, run.dtype, remembers=False).values
-    is_gate = run.dtype in GATES
-    fetched = torch.stack([batch.values for batch in runs]).tolist()
-    for batch, (spread, difference, sum_of_ids) in zip(runs, fetched, strict=True):
-        level.num_batches += 1
-        level.num_tokens += batch.num_tokens
-        comparison = Comparison(
-            RUN, "final states and last outputs", difference, limit, None, is_gate
-        )
-        what = None
-        if sum_of_ids != batch.sum_of_ids:
-            what = f"ids add up to {sum_of_ids:.0f} on the device, {batch.sum_of_ids} on disk"
-        elif not math.isfinite(spread):
-            what = "outputs are not finite"
-        elif batch.varies and spread < LEAST_DEVIATION:
-            what = f"outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
-        else:
-            run.judge(level, comparison, batch.shard, batch.index, None)
-        if what is not None:
-            run.add(Finding(RUN, batch.shard, what, batch.index))
+    comparison = Comparison(
+        RUN, "final states and last outputs", difference, limit, None, run.dtype in GATES
+    )
+    run.judge(level, comparison, batch.shard, batch.index, None)
 
 
 def measure_speeds(run: Verification, batches: BatchTable) -> None:
@@ -93,18 +99,19 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
     """Run level `forward` or `backward` over a sample of the batches."""
     chosen = run.sample(batches)
     run.progress.on_total(len(chosen))
-    is_ragged = False
+    is_ragged, num_computed = False, 0
     with run.level(level_name) as level:
         models = run.build_models() if chosen else []
         for index in chosen:
             name, batch = run.read(index)
-            with naming_batch(name, index):
+            with run.computing(level, name, index):
                 is_ragged |= _compare_batch(run, level, models, name, index, batch)
+                num_computed += 1
             level.num_batches += 1
             run.progress.on_advance(1)
         if chosen and run.shards.options.carries_state:
             compare_streams(run, level, batches.index, chosen)
-    if chosen and not is_ragged:
+    if chosen and not is_ragged and num_computed == len(chosen):
         _report_no_ragged_batch(run, level_name, batches)
     return run.keep_faultless(batches)
 
@@ -129,7 +136,9 @@ def _compare_batch(
 ) -> bool:
     """Compare one batch; return whether it has rows of different lengths."""
     check = {"forward": check_forward, "backward": check_backward}[level.level]
-    limits = choose_limits(level.level, run.device, max_tokens=run.options.max_batch_tokens)
+    most = max(count_fitting_tokens(models[0]) // CELLS_PER_TOKEN, 1)
+    max_tokens = min(run.options.max_batch_tokens, most)
+    limits = choose_limits(level.level, run.device, max_tokens=max_tokens)
     ids = take_ids(batch, run.device, limits)
     level.num_tokens += len(ids.packed.data)
     level.num_cut_batches += ids.was_cut

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.stream_spans import MAX_STEPS, StreamSpan, take_span
 from seqpack_cli.verification.models.stream_ways import (
@@ -37,9 +36,10 @@ def compare_streams(
     models, num_steps = run.build_models(one_direction=True), 0
     runs = choose_runs(run, index, chosen)
     for first, last in runs:
-        name, span = take_run(run, first, last)
-        num_steps = max(num_steps, span.num_steps)
-        with naming_batch(name, first):
+        name = run.shards.open_shard(run.shards.find(first)[0]).path.name
+        with run.computing(level, name, first):
+            span = take_run(run, first, last)[1]
+            num_steps = max(num_steps, span.num_steps)
             for model in models:
                 generator = run.make_generator(first)
                 for comparison in check_streams(level.level, model, span, generator=generator):

@@ -38,7 +38,7 @@ def verify(
     Raises:
         FolderError: the shards are incomplete or not shards, or a token store is missing or
             another one.
-        MachineError: the device is missing, or out of memory.
+        MachineError: the device is missing, fails, or is out of memory.
         OptionError: there is no such function as `model` or `call`, or it does not do what it
             should; or there is a `model`, and the shards hold pairs.
         ModelError: your own model raised an exception.

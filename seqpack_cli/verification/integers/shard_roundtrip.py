@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -16,7 +17,13 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.verification.device import NUM_READERS, Sender, Sent, naming_batch
+from seqpack_cli.verification.device import (
+    NUM_READERS,
+    Sender,
+    Sent,
+    name_batches,
+    naming_batch,
+)
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.integers.blocks import Block, BlockSpan, cut_blocks, read_block
@@ -41,6 +48,11 @@ class Roundtrip:
     piece_length: int | None  # of all pieces but the last; None: they may have any
     max_batch_tokens: int  # as for the models; rectangles that take more memory are cut
 
+    @cached_property
+    def sender(self) -> Sender:
+        """What sends all shards, on one stream."""
+        return Sender(self.device)
+
 
 def check_shard(
     shard: Shard, roundtrip: Roundtrip, *, on_advance: Callable[[int], None]
@@ -51,7 +63,7 @@ def check_shard(
         on_advance: called with the number of tokens of each block that was checked.
 
     Raises:
-        MachineError: the device runs out of memory; the batch is named.
+        MachineError: the device fails or runs out of memory; the batch is named.
     """
     is_right = True
     for finding in _check_cells(shard, roundtrip, None, on_advance):
@@ -74,29 +86,27 @@ def _check_cells(
 ) -> Iterator[Finding]:
     """Yield what differs in the `data` of a shard: the ids, or a column in their place."""
     store, device, length = roundtrip.store, roundtrip.device, roundtrip.piece_length
-    sender, name = Sender(device), shard.path.name
+    sender, name = roundtrip.sender, shard.path.name
     column_name = None if column is None else column.name
 
     def read(span: BlockSpan) -> tuple[Block, Sent, Sent]:
-        with naming_batch(name, shard.first_batch + span.first):
-            block = read_block(shard, store, span, piece_length=length, column=column_name)
-            return block, sender.send(block.data), sender.send(block.expected)
+        block = read_block(shard, store, span, piece_length=length, column=column_name)
+        return block, sender.send(block.data), sender.send(block.expected)
 
     max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * roundtrip.max_batch_tokens)
-    spans = cut_blocks(shard, max_cells=max_cells)
-
-    def check(read: tuple[Block, Sent, Sent]) -> tuple[Block, bool]:
-        block, data, expected = read
-        with naming_batch(name, shard.first_batch + block.span.first):
-            return block, block.is_of_store and has_right_ids(
-                block, data.receive(), expected.receive()
-            )
-
+    spans = list(cut_blocks(shard, max_cells=max_cells))
     # On a CPU two threads take 1.5 times the processor time of one, and are no faster.
     num_readers = 1 if device.type == "cpu" else NUM_READERS
-    checked = map(check, map_ahead(read, spans, num_threads=num_readers))
+    blocks = map_ahead(read, spans, num_threads=num_readers)
     explained: set[int] = set()
-    for block, is_right in checked:
+    for span in spans:
+        first, last = shard.first_batch + span.first, shard.first_batch + span.last - 1
+        unfinished = name_batches((name, first), (name, last))
+        with naming_batch(name, first, unfinished=unfinished):
+            block, data, expected = next(blocks)
+            is_right = block.is_of_store and has_right_ids(
+                block, data.receive(), expected.receive()
+            )
         if not is_right:
             unexplained = set(range(block.span.first, block.span.last)) - explained
             explained |= unexplained

@@ -1,0 +1,302 @@
+"""A device that refuses a batch, fails for good, or warns: what the run says, and where it ends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shard_reference import make_shards
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from seqpack_cli.errors import MachineError
+from seqpack_cli.verification import levels, verify_run
+from seqpack_cli.verification.device import Sender, is_out_of_memory
+from seqpack_cli.verification.integers import shard_roundtrip
+from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.models import every_batch
+from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.report import Report
+from seqpack_cli.verification.verify_options import VerifyOptions
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LENGTHS = [9, 8, 7, 6, 5, 4, 3, 2]  # batches of 2 rows, each with other sizes
+# the texts of torch
+SEPARATE = (
+    "RNN module weights are not part of single contiguous chunk of memory. This means they need to "
+    "be compacted at every call, possibly greatly increasing memory usage. To compact weights "
+    "again call flatten_parameters()."
+)
+REFUSALS = [
+    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a "
+    "non-contiguous input.",
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb)`",
+]
+REASON = "CUDA error: an illegal memory access was encountered"
+FAULT = (
+    f"{REASON}\nCUDA kernel errors might be asynchronously reported at some other API call, so the "
+    "stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+NAME = "shard-00000.safetensors"
+
+
+class FailingLSTM(nn.LSTM):
+    """Calls a function with its inputs before it computes."""
+
+    before: Callable[[Any], None]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        FailingLSTM.before(args[0])
+        return super().forward(*args, **kwargs)
+
+
+def run_before(monkeypatch: pytest.MonkeyPatch, before: Callable[[Any], None]) -> None:
+    """Let every model of verify call a function with its inputs."""
+    whole = Verification.build_model
+
+    def build(self: Verification, **options: Any) -> Model:
+        model = whole(self, **options)
+        model.recurrent.__class__ = FailingLSTM
+        return model
+
+    FailingLSTM.before = staticmethod(before)
+    monkeypatch.setattr(Verification, "build_model", build)
+
+
+def fail_at(num_tokens: int, text: str) -> Callable[[Any], None]:
+    """Return a function that raises for a packed batch of so many tokens."""
+
+    def fail(inputs: Any) -> None:
+        if len(getattr(inputs, "data", inputs)) == num_tokens:
+            raise RuntimeError(text)
+
+    return fail
+
+
+class Late(TorchFunctionMode):
+    """Fails where the host waits for results, as a GPU reports the faults of earlier kernels."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.Tensor.cpu:
+            raise RuntimeError(FAULT)
+        return function(*args, **(kwargs or {}))
+
+
+def verify(path: Path, level: str = "run", **options: Any) -> Report:
+    return verify_run.verify(path, VerifyOptions(level=level, hidden_size=8, **options))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("faults"), LENGTHS, batch_size=2)
+
+
+@contextmanager
+def fails(message: str, hint: str) -> Iterator[None]:
+    with pytest.raises(MachineError) as caught:
+        yield
+    assert caught.value.message == message
+    assert caught.value.exit_code == 5
+    assert hint in str(caught.value.hint)
+
+
+# Warnings
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_weights_that_lie_apart_are_no_warning(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, bidirectional: bool
+) -> None:
+    warned: list[Any] = []
+
+    def warn(inputs: Any) -> None:
+        warned.append(inputs)
+        warnings.warn(SEPARATE, stacklevel=2)
+
+    run_before(monkeypatch, warn)
+    report = verify(shards, "backward", bidirectional=bidirectional, sample=1)
+    assert report.findings == []
+    assert warned
+
+
+def test_other_warnings_stay_as_they_are(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_before(monkeypatch, lambda _: warnings.warn("another warning", stacklevel=2))
+    with pytest.raises(UserWarning, match="another warning"):
+        verify(shards)
+
+
+# Batches that cuDNN refuses
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_refused_batch_is_found_and_the_others_are_computed(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    run_before(monkeypatch, fail_at(13, text))
+    report = verify(shards)
+    assert [str(finding) for finding in report.findings] == [f"run: {NAME}: batch 1: {text}"]
+    assert report.levels[2].num_batches == 4
+    assert report.levels[2].num_tokens == sum(LENGTHS)
+
+
+@pytest.mark.parametrize("level", ["forward", "backward"])
+def test_refused_batch_is_found_in_the_levels_that_compare(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    run_before(monkeypatch, fail_at(13, REFUSALS[0]))
+    report = verify(shards, level, every_batch=False)
+    assert [str(finding) for finding in report.findings] == [
+        f"forward: {NAME}: batch 1: {REFUSALS[0]}"
+    ]
+    (forward,) = [each for each in report.levels if each.level == "forward"]
+    assert forward.num_batches == 4
+
+
+def test_level_whose_batches_were_all_refused_has_no_other_finding(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(inputs: Any) -> None:
+        raise RuntimeError(REFUSALS[0])
+
+    run_before(monkeypatch, refuse)
+    found = verify(shards, "forward", every_batch=False).findings
+    assert [(finding.batch, finding.what) for finding in found] == [
+        (index, REFUSALS[0]) for index in range(4)
+    ]
+
+
+def test_refused_run_of_streams_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_shards(tmp_path, [9, 8, 7], layout="streams", batch_size=2, max_tokens=4)
+
+    def fail(inputs: Any) -> None:
+        if torch.is_tensor(inputs):
+            raise RuntimeError(REFUSALS[0])
+
+    run_before(monkeypatch, fail)
+    found = verify(path, "forward", every_batch=False).findings
+    assert {finding.what for finding in found} == {REFUSALS[0]}
+
+
+def test_device_that_refuses_a_batch_and_then_fails_ends_the_run(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(device: torch.device) -> None:
+        raise RuntimeError(FAULT)
+
+    run_before(monkeypatch, fail_at(13, REFUSALS[1]))
+    monkeypatch.setattr(every_batch, "synchronize", fail)
+    with fails(f"{NAME}: batches 0 to 1: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards)
+    monkeypatch.setattr(levels, "synchronize", fail)
+    with fails(f"{NAME}: batch 1: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards, "forward", every_batch=False)
+
+
+# Devices that can compute nothing any more
+
+
+def test_fault_names_all_batches_since_the_device_was_waited_for(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_before(monkeypatch, fail_at(5, FAULT))
+    with fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards)
+    monkeypatch.setattr(every_batch, "RUNS_PER_FETCH", 2)
+    with fails(f"{NAME}: batches 2 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards)
+    monkeypatch.setattr(every_batch, "RUNS_PER_FETCH", 1)
+    with fails(f"{NAME}: batch 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards)
+
+
+def test_fault_of_batches_in_several_shards_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_shards(tmp_path, LENGTHS, batch_size=2, shard_bytes=1)
+    run_before(monkeypatch, fail_at(9, FAULT))
+    place = "shard-00000.safetensors: batch 0 to shard-00002.safetensors: batch 2"
+    with fails(f"{place}: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(path)
+
+
+def test_fault_that_shows_late_is_named(shards: Path) -> None:
+    with Late(), fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards)
+
+
+def test_fault_of_the_roundtrip_names_the_batches(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError(FAULT)
+
+    monkeypatch.setattr(Sender, "send", fail)
+    with fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(shards, "roundtrip")
+
+
+def test_other_errors_stay_as_they_are(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_before(monkeypatch, fail_at(13, "a bug of ours"))
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        verify(shards)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    ],
+)
+def test_words_for_memory_end_the_run(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    assert is_out_of_memory(RuntimeError(text))
+    run_before(monkeypatch, fail_at(13, text))
+    reason = f"{text} (usually the GPU is out of memory)" if "INITIALIZED" in text else text
+    with fails(f"{NAME}: batch 1: {reason}", "--max-batch-tokens"):
+        verify(shards)
+
+
+@pytest.mark.parametrize("text", [*REFUSALS, FAULT, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"])
+def test_other_words_are_not_taken_for_memory(text: str) -> None:
+    assert not is_out_of_memory(RuntimeError(text))
+
+
+# Streams
+
+
+def test_all_shards_are_sent_on_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Sender] = []
+
+    class CountedSender(Sender):
+        def __init__(self, device: torch.device) -> None:
+            super().__init__(device)
+            made.append(self)
+
+    monkeypatch.setattr(shard_roundtrip, "Sender", CountedSender)
+    path = make_shards(tmp_path, LENGTHS, batch_size=2, shard_bytes=1, has_columns=True)
+    report = verify(path, "roundtrip")
+    assert report.findings == []
+    assert report.num_shards == 4
+    assert len(made) == 1
