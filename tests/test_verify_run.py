@@ -338,13 +338,20 @@ def test_progress_counts_tokens_then_batches(shards: Path) -> None:
     assert totals == [37, 27, 2, 2]  # ids, the labels of the sample, batches
 
 
-def test_settings_of_torch_are_given_back(shards: Path) -> None:
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_settings_of_torch_are_given_back(shards: Path, precision: str) -> None:
     settings = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [setting.allow_tf32 for setting in settings]
-    random_state = torch.random.get_rng_state()
-    verify(shards)
-    assert [setting.allow_tf32 for setting in settings] == before
-    assert torch.equal(torch.random.get_rng_state(), random_state)
+    precision_before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        before = [setting.allow_tf32 for setting in settings]
+        random_state = torch.random.get_rng_state()
+        verify(shards, sample=1, cell="rnn")
+        assert [setting.allow_tf32 for setting in settings] == before
+        assert torch.get_float32_matmul_precision() == precision
+        assert torch.equal(torch.random.get_rng_state(), random_state)
+    finally:
+        torch.set_float32_matmul_precision(precision_before)
 
 
 def copy_of(shards: Path, folder: Path) -> Path:
