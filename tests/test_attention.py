@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -321,6 +323,34 @@ def change_outputs(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
         return outputs
 
     monkeypatch.setattr(attention, "run_row", changed)
+
+
+@pytest.mark.parametrize("calls", [[1], [2], [2, 3], [2, 4, 6, 8], range(1, 99, 2)], ids=str)
+def test_noise_now_and_then_is_not_a_leak(
+    monkeypatch: pytest.MonkeyPatch, calls: Container[int]
+) -> None:
+    numbers = itertools.count(1)
+    change_outputs(monkeypatch, lambda outputs: outputs + 1e-13 * (next(numbers) in calls))
+    found = compare(make_batch())
+    assert found[BESIDE].error > 0
+    assert not any(comparison.failed for comparison in found.values())
+
+
+def test_a_leak_smaller_than_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_outputs(monkeypatch, lambda outputs: outputs + 1e-13 * outputs.sum().sin())
+    assert failed(make_batch()) == {BESIDE}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_nan_is_found_where_it_is_and_is_not_a_leak(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    def change(outputs: torch.Tensor) -> torch.Tensor:
+        outputs[5, 3] = math.nan
+        return outputs
+
+    change_outputs(monkeypatch, change)
+    assert failed(make_batch(), dtype=dtype) == {OUTPUTS}
 
 
 @pytest.mark.parametrize("value", [1e-3, math.nan, math.inf])
