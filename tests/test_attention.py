@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Container
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import lay_out
 from torch import nn
+from torch.nn.attention import sdpa_kernel
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -22,6 +24,7 @@ from seqpack_cli.verification.models import attention
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.attention_arrays import check_borders
 from seqpack_cli.verification.models.attention_layer import (
+    BACKENDS,
     AttentionLayer,
     Row,
     build_layer,
@@ -186,6 +189,40 @@ def test_gradients_stay_switched_on_between_comparisons() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in check_attention(make_batch(), make_layer(), max_tokens=99, generator=generator):
         assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_cudnn_does_not_compute_attention(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    inside = []
+
+    def observe(*heads: torch.Tensor, **options: Any) -> torch.Tensor:
+        inside.append(find_backends())
+        if fails:
+            raise RuntimeError("out of memory")
+        return attend(*heads, **options)
+
+    attend, before = nn.functional.scaled_dot_product_attention, find_backends()
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", observe)
+    with pytest.raises(RuntimeError) if fails else contextlib.nullcontext():
+        assert failed(make_batch()) == set()
+    assert before == {"cudnn": True, "flash": True, "mem_efficient": True, "math": True}
+    assert inside == [before | {"cudnn": False}] * len(inside)
+    assert inside
+    assert find_backends() == before
+
+
+def find_backends() -> dict[str, bool]:
+    names = ("cudnn", "flash", "mem_efficient", "math")
+    return {name: getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in names}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_without_cudnn_attention_on_a_cpu_is_the_same(dtype: torch.dtype) -> None:
+    heads = [torch.randn(1, 2, 700, 16, dtype=dtype) for _ in range(3)]
+    usual = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    with sdpa_kernel(BACKENDS):
+        pinned = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    assert torch.equal(pinned, usual)
 
 
 # What is wrong is caught
