@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import lay_out
 from torch import nn
+from torch.nn.attention import sdpa_kernel
 
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -20,6 +24,7 @@ from seqpack_cli.verification.models import attention
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.attention_arrays import check_borders
 from seqpack_cli.verification.models.attention_layer import (
+    BACKENDS,
     AttentionLayer,
     Row,
     build_layer,
@@ -186,6 +191,40 @@ def test_gradients_stay_switched_on_between_comparisons() -> None:
         assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_cudnn_does_not_compute_attention(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    inside = []
+
+    def observe(*heads: torch.Tensor, **options: Any) -> torch.Tensor:
+        inside.append(find_backends())
+        if fails:
+            raise RuntimeError("out of memory")
+        return attend(*heads, **options)
+
+    attend, before = nn.functional.scaled_dot_product_attention, find_backends()
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", observe)
+    with pytest.raises(RuntimeError) if fails else contextlib.nullcontext():
+        assert failed(make_batch()) == set()
+    assert before == {"cudnn": True, "flash": True, "mem_efficient": True, "math": True}
+    assert inside == [before | {"cudnn": False}] * len(inside)
+    assert inside
+    assert find_backends() == before
+
+
+def find_backends() -> dict[str, bool]:
+    names = ("cudnn", "flash", "mem_efficient", "math")
+    return {name: getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in names}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_without_cudnn_attention_on_a_cpu_is_the_same(dtype: torch.dtype) -> None:
+    heads = [torch.randn(1, 2, 700, 16, dtype=dtype) for _ in range(3)]
+    usual = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    with sdpa_kernel(BACKENDS):
+        pinned = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    assert torch.equal(pinned, usual)
+
+
 # What is wrong is caught
 
 
@@ -321,6 +360,34 @@ def change_outputs(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
         return outputs
 
     monkeypatch.setattr(attention, "run_row", changed)
+
+
+@pytest.mark.parametrize("calls", [[1], [2], [2, 3], [2, 4, 6, 8], range(1, 99, 2)], ids=str)
+def test_noise_now_and_then_is_not_a_leak(
+    monkeypatch: pytest.MonkeyPatch, calls: Container[int]
+) -> None:
+    numbers = itertools.count(1)
+    change_outputs(monkeypatch, lambda outputs: outputs + 1e-13 * (next(numbers) in calls))
+    found = compare(make_batch())
+    assert found[BESIDE].error > 0
+    assert not any(comparison.failed for comparison in found.values())
+
+
+def test_a_leak_smaller_than_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_outputs(monkeypatch, lambda outputs: outputs + 1e-13 * outputs.sum().sin())
+    assert failed(make_batch()) == {BESIDE}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_nan_is_found_where_it_is_and_is_not_a_leak(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    def change(outputs: torch.Tensor) -> torch.Tensor:
+        outputs[5, 3] = math.nan
+        return outputs
+
+    change_outputs(monkeypatch, change)
+    assert failed(make_batch(), dtype=dtype) == {OUTPUTS}
 
 
 @pytest.mark.parametrize("value", [1e-3, math.nan, math.inf])

@@ -22,6 +22,7 @@ from seqpack_cli.verification.models.batch_ids import (
     MAX_PADDING_COLUMNS,
     MAX_ROWS,
     SizeLimits,
+    choose_limits,
     choose_window,
     order_rows,
     take_ids,
@@ -83,6 +84,15 @@ def test_a_window_holds_the_same_tokens_within_the_limits(
     assert one_step or tokens <= limits.max_tokens
     assert one_step or ids.rectangle.numel() <= CELLS_PER_TOKEN * limits.max_tokens
     assert one_step or limits.max_work is None or steps * tokens <= limits.max_work
+
+
+def test_the_loop_bounds_steps_on_a_gpu() -> None:
+    steps = {
+        (device, level): choose_limits(level, torch.device(device), max_tokens=9).max_steps
+        for device in ("cuda", "cpu")
+        for level in ("forward", "backward")
+    }
+    assert list(steps.values()) == [4096, 2048, 1024, 1024]
 
 
 def test_a_window_is_taken_where_most_rows_end_before_others() -> None:

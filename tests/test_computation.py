@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 from models import make_model
 from shard_reference import lay_out
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
@@ -158,6 +161,42 @@ def test_one_wrong_output_is_found_in_its_row() -> None:
         ("packed outputs", 2)
     ]
     assert str(wrong[0]) == "packed outputs: error 0.001, limit 1e-12"
+
+
+class Disturbed(nn.Module):
+    """A module whose outputs are off by less than rounding, in some calls or with all tokens."""
+
+    def __init__(self, module: nn.Module, *, calls: Container[int], leaks: bool) -> None:
+        super().__init__()
+        self.module, self.calls, self.leaks, self.num_calls = module, calls, leaks, 0
+
+    def forward(self, packed: PackedSequence) -> Any:
+        outputs, hidden = self.module(packed)
+        self.num_calls += 1
+        size = outputs.data.sum().sin() if self.leaks else float(self.num_calls in self.calls)
+        return outputs._replace(data=outputs.data + 1e-13 * size), hidden
+
+
+def disturbed(*, calls: Container[int] = (), leaks: bool = False) -> dict[str, Any]:
+    model = make_model()
+    module: Any = Disturbed(model.recurrent, calls=calls, leaks=leaks)
+    ways = WAYS | {"packed": lambda _, ids: run_packed(replace(model, recurrent=module), ids)}
+    return compare(check_forward, model, make_ids(), ways=ways)
+
+
+@pytest.mark.parametrize("calls", [[1], [2], [3], [3, 4], [3, 5, 7, 9], range(1, 99, 2)], ids=str)
+def test_noise_now_and_then_is_not_a_leak(calls: Container[int]) -> None:
+    found = disturbed(calls=calls)
+    assert not any(comparison.failed for comparison in found.values())
+    if 1 not in calls:
+        assert found["packed outputs of unchanged rows"].error > 0
+
+
+def test_a_leak_smaller_than_rounding_is_found() -> None:
+    found = disturbed(leaks=True)
+    wrong = [name for name, comparison in found.items() if comparison.failed]
+    assert wrong == ["packed outputs of unchanged rows"]
+    assert found[wrong[0]].row in (0, 1)  # the first, or that after the changed one
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -152,7 +152,7 @@ def test_pickled_dataset_opens_the_shards_anew(shards: Path) -> None:
     dataset = ShardDataset(shards, labels="next")
     items = list(dataset)  # maps are open now, and do not travel
     pickled = pickle.dumps(dataset)
-    assert len(pickled) < 800
+    assert len(pickled) < 900
     again: ShardDataset = pickle.loads(pickled)  # noqa: S301 - our own
     assert (again.layout, again.fingerprint) == (dataset.layout, dataset.fingerprint)
     assert len(again) == len(dataset)

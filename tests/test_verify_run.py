@@ -23,6 +23,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.reporting.terminal.verify_summary import summarize
 from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack
@@ -30,7 +31,7 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.verification import model_levels, verify_run
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.models import computation
+from seqpack_cli.verification.models import batch_ids, computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
@@ -292,6 +293,23 @@ def test_large_batches_are_cut_to_a_window_and_counted(tmp_path: Path, layout: s
     assert report.levels[1].num_tokens == 37
 
 
+def test_the_loop_has_a_most_of_steps_and_run_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(batch_ids.MAX_LOOP_STEPS, "forward", 4)
+    monkeypatch.setitem(batch_ids.MAX_LOOP_STEPS, "backward", 3)
+    path = make_shards(tmp_path, [9, 6, 5], batch_size=3)
+    assert [level.num_tokens for level in verify(path, level="run").levels] == [20, 20, 20]
+    report = verify(path)
+    assert report.findings == []
+    # forward steps 3 to 6, backward 4 to 6: there two rows end before the other
+    assert [level.num_tokens for level in report.levels] == [20, 20, 9, 6]
+    lines = summarize(report.to_json(), [])
+    for level in ("forward", "backward"):
+        note = "computed only part of 1 large batch: the time steps in which most rows end"
+        assert f"  note: {level}: {note}" in lines
+
+
 def test_sample_without_ragged_batches_is_a_fault_if_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,13 +338,20 @@ def test_progress_counts_tokens_then_batches(shards: Path) -> None:
     assert totals == [37, 27, 2, 2]  # ids, the labels of the sample, batches
 
 
-def test_settings_of_torch_are_given_back(shards: Path) -> None:
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_settings_of_torch_are_given_back(shards: Path, precision: str) -> None:
     settings = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [setting.allow_tf32 for setting in settings]
-    random_state = torch.random.get_rng_state()
-    verify(shards)
-    assert [setting.allow_tf32 for setting in settings] == before
-    assert torch.equal(torch.random.get_rng_state(), random_state)
+    precision_before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        before = [setting.allow_tf32 for setting in settings]
+        random_state = torch.random.get_rng_state()
+        verify(shards, sample=1, cell="rnn")
+        assert [setting.allow_tf32 for setting in settings] == before
+        assert torch.get_float32_matmul_precision() == precision
+        assert torch.equal(torch.random.get_rng_state(), random_state)
+    finally:
+        torch.set_float32_matmul_precision(precision_before)
 
 
 def copy_of(shards: Path, folder: Path) -> Path:

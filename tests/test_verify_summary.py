@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqpack_cli.reporting.terminal.model_lines import show_model
-from seqpack_cli.reporting.terminal.verify_summary import summarize_splits
+from seqpack_cli.reporting.terminal.verify_summary import _show_speeds, summarize_splits
 
 LIMITS = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2}
 
@@ -58,6 +58,17 @@ def test_findings_alike_are_shown_a_few_times() -> None:
         "and 7 more like this in 4 batches (all with --json)",
         other,
     ]
+
+
+def test_speeds_name_the_hidden_size() -> None:
+    speeds = [
+        {"layout": layout, "forward": 5e6, "training": training}
+        for layout, training in (("packed", 1e6), ("padded", 2e6), ("dense", 3e6))
+    ]
+    shown = _show_speeds({"layout_speeds": speeds, "hidden_size": 160})
+    expected = "padded trains 2.0 x as fast as packed on this device with hidden size 160"
+    assert shown[-1].strip() == expected
+    assert _show_speeds({"layout_speeds": [], "hidden_size": 160}) == []
 
 
 def test_at_most_twenty_findings_are_shown() -> None:

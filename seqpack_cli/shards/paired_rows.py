@@ -76,7 +76,7 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     found = [np.empty((2, 0), np.int64)]
     for number in range(shards.num_shards):
         encoder, decoder = (side.open_shard(number) for side in shards.sides)
-        indices = encoder.tensors["original_indices"][_find_encoder_rows(decoder)]
+        indices = encoder.tensors["original_indices"][find_matched_rows(decoder)]
         both = np.stack([indices, decoder.tensors["original_indices"]])
         found.append(both[:, decoder.tensors["lengths"] > 0])
     encoder_indices, decoder_indices = np.concatenate(found, axis=1)
@@ -85,6 +85,26 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     is_new = np.ones(len(order), bool)
     is_new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
     return pairs[0, is_new], pairs[1, is_new]
+
+
+def find_matched_rows(decoder: Shard) -> np.ndarray:
+    """Return the encoder's row for each row of the decoder's side of a shard, int64[rows].
+
+    Rows are counted through the shard.
+
+    Raises:
+        FolderError: a row is none of its batch.
+    """
+    rows = decoder.tensors.get(ENCODER_ROWS)
+    if rows is None:
+        return np.arange(len(decoder.tensors["lengths"]))
+    arrays = decoder.arrays
+    batches = arrays.batch_of_rows
+    is_wrong = (rows < 0) | (rows >= arrays.num_rows[batches])
+    if is_wrong.any():
+        decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
+    found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
+    return found
 
 
 def check_pairs(shards: ShardSet) -> None:
@@ -97,17 +117,3 @@ def check_pairs(shards: ShardSet) -> None:
             f"{shards.path}: sequences {first} and {second} of the encoder are paired with {one} "
             f"and {other} of the decoder, expected rising ones"
         )
-
-
-def _find_encoder_rows(decoder: Shard) -> np.ndarray:
-    """Return the encoder's row for each row of the decoder's side of a shard, int64[rows]."""
-    rows = decoder.tensors.get(ENCODER_ROWS)
-    if rows is None:
-        return np.arange(len(decoder.tensors["lengths"]))
-    arrays = decoder.arrays
-    batches = arrays.batch_of_rows
-    is_wrong = (rows < 0) | (rows >= arrays.num_rows[batches])
-    if is_wrong.any():
-        decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
-    found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
-    return found

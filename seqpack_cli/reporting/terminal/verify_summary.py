@@ -43,7 +43,7 @@ def summarize_verify(report: dict[str, Any], findings: list[str]) -> list[str]:
     lines += show_model(report["model"])
     lines += [*_show_columns(report), *_show_labels(report)]
     lines += [f"  note: {note}" for note in _coverage_notes(report)]
-    lines += _show_speeds(report["layout_speeds"]) + _show_controls(report["controls"])
+    lines += _show_speeds(report) + _show_controls(report["controls"])
     lines += _show_findings(findings)
     return [*lines, "", count(len(findings), "fault") if findings else _judge(report)]
 
@@ -207,7 +207,8 @@ def _coverage_notes(report: dict[str, Any]) -> list[str]:
     return [*notes, *report["notes"]]
 
 
-def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
+def _show_speeds(report: dict[str, Any]) -> list[str]:
+    speeds, hidden_size = report["layout_speeds"], report["hidden_size"]
     if not speeds:
         return []
     lines = ["", f"  {'layout':<10} {'forward':>12} {'forward and backward':>22}"]
@@ -221,7 +222,8 @@ def _show_speeds(speeds: list[dict[str, Any]]) -> list[str]:
     return [
         *lines,
         "  tokens/s, padding not counted; dense is the same tokens in rows of equal length",
-        f"  {best['layout']} trains {times:.1f} x as fast as {second['layout']} on this device",
+        f"  {best['layout']} trains {times:.1f} x as fast as {second['layout']} on this device "
+        f"with hidden size {hidden_size}",
     ]
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from seqpack_cli.shards.paired_rows import find_matched_rows
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.findings import Finding
-from seqpack_cli.verification.integers.pair_structure import match_rows
 
 LEVEL = "roundtrip"
 
@@ -46,7 +46,7 @@ def compare_documents(sides: Sequence[Shard], documents: Sequence[Documents]) ->
     """
     encoder, decoder = sides
     rows = np.flatnonzero(decoder.tensors["original_indices"] >= 0)  # without filler
-    matched = match_rows(decoder)[rows]
+    matched = find_matched_rows(decoder)[rows]
     indices = [
         encoder.tensors["original_indices"][matched],
         decoder.tensors["original_indices"][rows],

@@ -14,6 +14,7 @@ from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_batches import PairKey, make_pair_limits
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
+from seqpack_cli.shards.paired_rows import find_matched_rows
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.promises import check_limits
@@ -38,19 +39,6 @@ def check_pairs(
         found += _check_buckets(sides, tables, keys) if keys is not None else []
     for batch, row, what in found:
         yield Finding(LEVEL, name, what, first_batch + batch, row)
-
-
-def match_rows(decoder: Shard) -> np.ndarray:
-    """Return the row of the encoder's side that each row of the decoder's belongs to, int64[rows].
-
-    Rows are counted through the shard.
-    """
-    tensors = decoder.tensors
-    if "encoder_rows" not in tensors:
-        return np.arange(len(tensors["lengths"]))
-    firsts = tensors["sequence_offsets"][:-1]
-    matched: np.ndarray = tensors["encoder_rows"] + np.repeat(firsts, decoder.arrays.num_rows)
-    return matched
 
 
 Fault = tuple[int, int | None, str]  # batch of the shard, row, what is wrong
@@ -116,7 +104,7 @@ def _check_buckets(
         longest = [int(table.longest[batch]) for table in tables]
         yield batch, None, f"rows of {longest[0]} and {longest[1]} tokens, which no bucket holds"
     rows = np.flatnonzero(decoder.tensors["lengths"] > 0)
-    first = encoder.tensors["lengths"][match_rows(decoder)[rows]]
+    first = encoder.tensors["lengths"][find_matched_rows(decoder)[rows]]
     second = decoder.tensors["lengths"][rows]
     wrong = find_pair_buckets(first, second, keys) != buckets[decoder.arrays.batch_of_rows[rows]]
     if wrong.any():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from seqpack_cli.verification.models.batch_ids import BatchIds
+from seqpack_cli.verification.models.leaks import find_leaks
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.models.tolerances import GATES, find_tolerances, measure_error
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed, run_padded
@@ -206,31 +207,30 @@ def _check_isolation(
     """
     num_rows, num_embeddings = len(ids.lengths), model.embedding.num_embeddings
     changed = int(torch.randint(num_rows, (1,), generator=generator))
-    before = _values(way(model, ids))
-    after = _values(way(model, _change_row(ids, changed, num_embeddings)))
-    row_of_token = torch.repeat_interleave(torch.arange(num_rows), ids.lengths)
-    changed_moved = False
-    tolerances = find_tolerances(
-        ids.rectangle.device, model.embedding.weight.dtype, remembers=False
-    )
-    for quantity, value in before.items():
-        again = float((value - first[quantity]).abs().max())
+    dtype, device = model.embedding.weight.dtype, ids.rectangle.device
+
+    def run(ids: BatchIds) -> dict[str, torch.Tensor]:
+        return _values(way(model, ids))
+
+    inputs = (ids, _change_row(ids, changed, num_embeddings))
+    before, after = run(inputs[0]), run(inputs[1])
+    rows = {name: torch.arange(num_rows) for name in before}
+    rows["outputs"] = torch.repeat_interleave(rows["outputs"], ids.lengths)
+    others = {quantity: (row != changed).to(device) for quantity, row in rows.items()}
+    limit = find_tolerances(device, dtype, remembers=False).values
+    leaks = find_leaks(run, inputs, (before, after), others, most_noise=limit)
+    for quantity, leak in leaks.items():
+        again = float((before[quantity] - first[quantity]).abs().max())
         yield Comparison(
             "forward", f"{name} {quantity} of a repeated run", again, 0.0, is_gate=False
         )
-        limit = tolerances.values if again > 0 else 0.0
-        rows = row_of_token if quantity == "outputs" else torch.arange(num_rows)
-        moved = (value != after[quantity]).any(dim=1).cpu()
-        changed_moved |= bool(moved[rows == changed].any())
-        leaked = moved & (rows != changed)
-        error, row = 0.0, None
-        if bool(leaked.any()):
-            error = float((value - after[quantity]).abs().cpu()[leaked].max())
-            row = int(rows[int(leaked.int().argmax())])
-        yield Comparison("forward", f"{name} {quantity} of unchanged rows", error, limit, row)
-    if not changed_moved and num_embeddings > 1:
+        row = None if leak.place is None else int(rows[quantity][leak.place])
+        of_others = f"{name} {quantity} of unchanged rows"
+        yield Comparison("forward", of_others, leak.error, limit if again > 0 else leak.limit, row)
+    moved = ((before[each] != after[each])[~others[each]] for each in before)
+    if num_embeddings > 1 and not any(bool(each.any()) for each in moved):
         # in 16 bits, one token may not change the rounded outputs of a few units
-        is_gate = model.embedding.weight.dtype in GATES
+        is_gate = dtype in GATES
         quantity = f"{name} outputs and states of a changed row"
         what = f"{quantity} do not change"
         yield Comparison("forward", quantity, math.inf, 0.0, changed, is_gate, what)
