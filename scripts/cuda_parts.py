@@ -55,10 +55,13 @@ def list_parts(device: str, work: Path) -> dict[str, Part]:
         "environment": list_environment(),
         "tests": list_tests(is_cpu),
         "verify": list_verify(device, work),
-        "errors": list_benchmark(device, work, "errors", 30, "--sample", "2" if is_cpu else "6"),
+        "errors": list_benchmark(device, work, "errors", 35, "--sample", "2" if is_cpu else "6"),
         "run": list_benchmark(device, work, "run", 45, "--repeats", "1" if is_cpu else "2"),
         "compare": list_compare(device, work),
         "tokens": list_tokens(device, work),
+        "integers": list_benchmark(
+            device, work, "integers", 25, "--window", "4096", "--repeats", "1"
+        ),
         "load": list_load(device, work),
         "examples": list_examples(device, work),
         "plan": list_benchmark(device, work, "plan", 60, "--repeats", "1"),
@@ -82,7 +85,7 @@ def find_files() -> list[str]:
 def list_tests(is_cpu: bool) -> Part:
     """Return the part that runs the tests for CUDA; on a CPU they are only collected."""
     files = find_files()
-    return Part(160, (pytest(*files, "--deselect", LONGEST, is_cpu=is_cpu, limit=60),))
+    return Part(150, (pytest(*files, "--deselect", LONGEST, is_cpu=is_cpu, limit=60),))
 
 
 def pytest(*arguments: str, is_cpu: bool, limit: int) -> Command:
@@ -134,7 +137,16 @@ def list_benchmark(device: str, work: Path, case: str, seconds: float, *options:
     sizes = ("--run-tokens", "2000000", "--tokens", "20000000")
     if device == "cpu":
         sizes = ("--run-tokens", "20000", "--tokens", "200000", "--hidden-size", "32")
-    given = ("--device", device, "--case", case, "--folder", str(work / "bench"), *sizes, *options)
+    given = (
+        "--device",
+        device,
+        "--case",
+        case,
+        "--folder",
+        str(work / f"bench-{case}"),
+        *sizes,
+        *options,
+    )
     command = Command(f"bench_verify, {case}", ("benchmarks/bench_verify.py", *given))
     return Part(seconds, (command,), is_chosen=case != "plan")
 
@@ -151,30 +163,29 @@ def list_compare(device: str, work: Path) -> Part:
         seqpack("pack", store, "-o", shards),
         *[seqpack(*compare, "--hidden-size", size) for size in sizes],
     ]
-    return Part(35, tuple(commands))
+    return Part(30, tuple(commands))
 
 
 def list_tokens(device: str, work: Path) -> Part:
     """Return the part that verifies 100 million made-up tokens."""
+    store, shards = work / "many-store", work / "many-shards"
     num_tokens = "200000" if device == "cpu" else "100000000"
-    folder = work / "many"
-    given = ("--device", device, "--case", "integers", "--folder", str(folder))
-    sizes = ("--tokens", num_tokens, "--window", "4096", "--repeats", "1")
-    verify = ("verify", folder / "integers-shards", "--device", device, "--json")
+    verify = ("verify", shards, "--device", device, "--json", "--level")
     commands = (
-        Command("bench_verify, integers", ("benchmarks/bench_verify.py", *given, *sizes)),
-        seqpack(*verify, "--level", "roundtrip"),
-        seqpack(*verify, "--level", "run", "--hidden-size", "16" if device == "cpu" else "64"),
+        Command("make a store", ("-c", MAKE_STORE, str(store), num_tokens)),
+        seqpack("pack", store, "--batch-size", 512, "-o", shards),
+        seqpack(*verify, "roundtrip"),
+        seqpack(*verify, "run", "--hidden-size", 16 if device == "cpu" else 64),
     )
-    return Part(65, commands)
+    return Part(60, commands)
 
 
 def list_load(device: str, work: Path) -> Part:
     """Return the part that measures pinned loading."""
-    num_tokens = "20000" if device == "cpu" else "20000000"
+    num_tokens = "20000" if device == "cpu" else "2000000"
     given = ("--case", "device", "--device", device, "--tokens", num_tokens, "--repeats", "2")
     command = ("benchmarks/bench_load.py", *given, "--folder", str(work / "load"))
-    return Part(25, (Command("bench_load, device", command),))
+    return Part(30, (Command("bench_load, device", command),))
 
 
 def list_examples(device: str, work: Path) -> Part:
@@ -199,4 +210,4 @@ def list_examples(device: str, work: Path) -> Part:
         Command(" ".join(run), (f"examples/{run[0]}.py", *run[1:], "--device", device))
         for run in runs
     ]
-    return Part(120 if is_cpu else 65, together=tuple(together))
+    return Part(120 if is_cpu else 55, together=tuple(together))

@@ -2,8 +2,8 @@
 
 FOLDER/cuda.json is written anew after each command: for each part its commands with exit status,
 seconds, the last lines of their output, and what they printed as JSON. A part that fails or runs
-into its limit does not stop the others. A command at its limit gets Ctrl-C, by which pytest still
-prints its summary, and is killed five seconds later.
+into its limit does not stop the others; parts chosen by name share all of the time. A command at
+its limit gets Ctrl-C, by which pytest still prints its summary, and is killed five seconds later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,12 @@ def choose(parts: dict[str, Part], names: Iterable[str]) -> dict[str, Part]:
     }
 
 
+def stretch(parts: dict[str, Part], seconds: float) -> dict[str, Part]:
+    """Let few parts share all of the time, in proportion to their limits."""
+    factor = max(1.0, seconds / sum(part.seconds for part in parts.values()))
+    return {name: replace(part, seconds=part.seconds * factor) for name, part in parts.items()}
+
+
 def main() -> None:
     """Run the chosen parts."""
     from cuda_parts import list_parts
@@ -194,7 +200,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", help="Folder for cuda.json.")
     parser.add_argument("--device", default="cuda", help="cpu rehearses all but the tests.")
     parser.add_argument("--part", action="append", default=[], help="Only this one; repeatable.")
-    parser.add_argument("--minutes", type=float, default=8.8, help="The most for all parts.")
+    parser.add_argument("--minutes", type=float, default=8.9, help="The time that the parts share.")
     parser.add_argument("--list", action="store_true", help="Print the parts and their limits.")
     parser.add_argument("--from", dest="origin", default=".", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -207,7 +213,7 @@ def main() -> None:
                 ending = "" if part.is_chosen else ", by name alone"
                 print(f"{name:<12} {part.seconds:4.0f} s{ending}")
             return
-        chosen = choose(parts, options.part)
+        chosen = stretch(choose(parts, options.part), options.minutes * 60)
         folder = Path(options.origin, options.folder)
         folder.mkdir(parents=True, exist_ok=True)
         began = time.strftime("%FT%TZ", time.gmtime())

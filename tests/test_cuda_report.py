@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_parts import find_files, list_parts
-from cuda_report import Command, Part, Report, choose, run_parts
+from cuda_parts import LONGEST, find_files, list_parts
+from cuda_report import Command, Part, Report, choose, run_parts, stretch
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,6 +67,12 @@ def test_parts_are_chosen_by_name() -> None:
         choose(parts, ["forth"])
 
 
+def test_few_parts_share_all_of_the_time() -> None:
+    stretched = stretch({"first": Part(1), "second": Part(2)}, 30)
+    assert [part.seconds for part in stretched.values()] == [10, 20]
+    assert stretch({"first": Part(40)}, 30)["first"].seconds == 40
+
+
 def test_parts_fit_into_nine_minutes(tmp_path: Path) -> None:
     parts = choose(list_parts("cuda", tmp_path), [])
     assert sum(part.seconds for part in parts.values()) < 9 * 60
@@ -81,6 +87,8 @@ def test_parts_name_files_that_are_there_and_every_test_file_for_cuda(tmp_path: 
     marked = "pytest.mark." + "cuda"  # in two, since this file has none
     having = [path.name for path in (ROOT / "tests").glob("*.py") if marked in path.read_text()]
     assert {*having} - {"test_imports.py"} == {Path(name).name for name in find_files()}
+    file, _, test = LONGEST.partition("::")
+    assert f"def {test}(" in (ROOT / file).read_text()
 
 
 def test_script_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
