@@ -18,12 +18,16 @@ store      batches made from the token store while training (StoreBatches), one 
            the same rival.
 streaming  MosaicML streaming with the same rows and the same collate, in the environment of
            --streaming-python.
+device     batches on --device, which computes an LSTM with each: already there, sent
+           by .to(device), and sent from pinned memory (pin_memory=True, non_blocking=True), in
+           process and with two workers. What pinning hides is the time of `.to(device)` that is
+           left of it. On a CPU there is nothing to pin: the paths are run.
 opening    1,000 shards: open the dataset, read its first item, map and check every shard.
 memory     an epoch of 1 billion tokens, 2 GB, in random order through 4 workers: how their memory
            grows after the first batch. PSS counts a page shared by n processes as 1/n in each; USS
            counts only pages that are not shared.
 
-Everything is in the page cache. Not measured: cold disks, GPUs, pinning.
+Everything is in the page cache. Not measured: cold disks.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -59,12 +64,14 @@ from seqpack_cli import (
     open_shards,
     pack,
 )
+from seqpack_cli.verification.device import synchronize
 
-CASES = ("batches", "layouts", "store", "streaming", "opening", "memory")
+CASES = ("batches", "layouts", "store", "streaming", "device", "opening", "memory")
 BATCH_SIZE = 64
 MEAN_LENGTH = 120
 GROUP = 16  # batches per fetch
 VOCAB_SIZE = 32_000
+HIDDEN_SIZE = 256  # of the case device
 
 
 @click.command()
@@ -72,6 +79,7 @@ VOCAB_SIZE = 32_000
 @click.option("--memory-tokens", default=1_000_000_000, show_default=True)
 @click.option("--window", default=4096, show_default=True, help="0 takes rows as they come.")
 @click.option("--repeats", default=5, show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="For the case device.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps what is made, and takes it.")
 @click.option("--streaming-python", help="A Python that has mosaicml-streaming and torch.")
 @click.option("--case", "cases", multiple=True, type=click.Choice(CASES))
@@ -205,6 +213,45 @@ def measure_streaming(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
+def measure_device(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Time an epoch of each way to send batches to a device that computes meanwhile."""
+    device = torch.device(options["device"])
+    is_cuda = device.type == "cuda"
+    dataset = ShardDataset(find_shards(folder, options))
+    there = [batch.to(device) for batch in dataset]
+    embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE, device=device)
+    lstm = nn.LSTM(HIDDEN_SIZE, HIDDEN_SIZE, device=device)
+
+    def compute(batches: Iterable[Any]) -> Iterable[Any]:
+        with torch.no_grad():
+            for batch in batches:
+                rows = batch.sequences
+                yield lstm(PackedSequence(embedding(rows.data), rows.batch_sizes))
+        synchronize(device)
+
+    def send(is_pinned: bool, num_workers: int = 0) -> Iterable[Any]:
+        loader = DataLoader(
+            dataset, batch_size=None, pin_memory=is_pinned and is_cuda, num_workers=num_workers
+        )
+        yield from (batch.to(device, non_blocking=is_pinned) for batch in loader)
+        synchronize(device)
+
+    ways: dict[str, Callable[[], Iterable[Any]]] = {
+        "send": lambda: send(False),
+        "send, pinned": lambda: send(True),
+        "compute": lambda: compute(there),
+        "send and compute": lambda: compute(send(False)),
+        "send and compute, pinned": lambda: compute(send(True)),
+        "send and compute, 2 workers": lambda: compute(send(False, 2)),
+        "send and compute, pinned, 2 workers": lambda: compute(send(True, 2)),
+    }
+    num_tokens = sum(len(batch.sequences.data) for batch in there)
+    figures = time_in_turn(ways, num_tokens, len(there), options["repeats"])
+    for name in ("send and compute, pinned", "send and compute, pinned, 2 workers"):
+        print(f"  {name:<42} {compare(figures, name, 'compute'):.2f} x compute")
+    return figures
+
+
 STREAMING = f"""
 import json, sys, time
 import numpy as np, torch
@@ -327,6 +374,7 @@ MEASURE = {
     "layouts": measure_layouts,
     "store": measure_store,
     "streaming": measure_streaming,
+    "device": measure_device,
     "opening": measure_opening,
     "memory": measure_memory,
 }

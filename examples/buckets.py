@@ -7,8 +7,7 @@ makes one per shape. With `--buckets auto --last-batch pad` all batches of a buc
 shape, so there are as many shapes and compilations as keys; without buckets nearly every batch has
 its own shape. The largest key runs first, so that too little memory shows at once.
 
-On a GPU, `torch.compile(model, dynamic=False, mode="reduce-overhead")` also records a CUDA graph
-per shape; the graphs share the memory of the first.
+On a GPU, `--mode reduce-overhead` also records a CUDA graph per shape, all in one pool of memory.
 """
 
 from __future__ import annotations
@@ -29,15 +28,16 @@ import seqpack_cli as seqpack
 
 
 class CountingBackend:
-    """A backend of torch.compile that counts its compilations."""
+    """A backend of torch.compile that counts its compilations; inductor has modes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, mode: str | None = None) -> None:
         self.backend = lookup_backend(name)
+        self.options = {"config_patches": torch._inductor.list_mode_options(mode)} if mode else {}
         self.num_compilations = 0
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
         self.num_compilations += 1
-        return self.backend(graph, inputs)
+        return self.backend(graph, inputs, **self.options)
 
 
 class LanguageModel(nn.Module):
@@ -91,8 +91,9 @@ def train(dataset: seqpack.ShardDataset, backend: Any, steps: int, device: str) 
 @click.option("--max-tokens", default=4096, show_default=True, help="Cells per batch, at most.")
 @click.option("--steps", default=20, show_default=True, help="Besides one per shape.")
 @click.option("--backend", "backend_name", default="inductor", show_default=True)
+@click.option("--mode", help="For inductor: reduce-overhead records CUDA graphs.")
 @click.option("--device", default="cpu", show_default=True)
-def main(inputs, max_tokens, steps, backend_name, device) -> None:
+def main(inputs, max_tokens, steps, backend_name, mode, device) -> None:
     """Train on the texts of INPUT in buckets, and count compilations and shapes."""
     with TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens"
@@ -104,7 +105,7 @@ def main(inputs, max_tokens, steps, backend_name, device) -> None:
         seqpack.pack(tokens, Path(folder) / "buckets", options)
         plain = find_shapes(seqpack.ShardDataset(Path(folder) / "plain"))
         dataset = seqpack.ShardDataset(Path(folder) / "buckets", labels="next")
-        backend = CountingBackend(backend_name)
+        backend = CountingBackend(backend_name, mode)
         losses = train(dataset, backend, steps, device)
     click.echo(f"{len(losses)} steps: first loss {losses[0]:.3f}, last loss {losses[-1]:.3f}")
     click.echo(f"bucket keys: {', '.join(map(str, dataset.bucket_keys))}")

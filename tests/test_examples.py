@@ -349,6 +349,11 @@ def test_buckets_report_keys_and_compilations() -> None:
     assert int(counts[1]) > len(keys)
 
 
+def test_buckets_record_cuda_graphs_in_the_mode_reduce_overhead() -> None:
+    backend = load("buckets").CountingBackend("inductor", "reduce-overhead")
+    assert backend.options == {"config_patches": {"triton.cudagraphs": True}}
+
+
 def test_tagger_learns_what_words_of_code_are() -> None:
     """Operators, names and strings are easy; functions and attributes need their neighbors."""
     output = run("tagger", EXAMPLES, "--steps", 40)
