@@ -94,7 +94,7 @@ def test_parts_name_files_that_are_there_and_every_test_file_for_cuda(tmp_path: 
 def test_script_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     code = (
         "import sys, signal, cuda_report as it; signal.signal(signal.SIGTERM, it.leave);"
-        "sleep = 'import time; print(\"begun\", flush=True); time.sleep(60)';"
+        "sleep = 'import time; print(1, flush=True); time.sleep(6); print(2)';"
         "it.wait([sys.executable, '-c', sleep], 60, None, None)"
     )
     started = subprocess.Popen(
@@ -102,7 +102,7 @@ def test_script_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     )
     with started as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "1\n"
         process.terminate()
         assert process.stdout.read() == ""  # the end comes when no process holds it any more
         assert process.wait() == 128 + signal.SIGTERM
