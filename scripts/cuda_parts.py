@@ -65,6 +65,7 @@ def list_parts(device: str, work: Path) -> dict[str, Part]:
         "load": list_load(device, work),
         "examples": list_examples(device, work),
         "plan": list_benchmark(device, work, "plan", 60, "--repeats", "1"),
+        "limits": list_limits(device, work),
         "longest": Part(150, (pytest(LONGEST, is_cpu=is_cpu, limit=140),), is_chosen=False),
     }
 
@@ -178,6 +179,13 @@ def list_tokens(device: str, work: Path) -> Part:
         seqpack(*verify, "run", "--hidden-size", 16 if device == "cpu" else 64),
     )
     return Part(60, commands)
+
+
+def list_limits(device: str, work: Path) -> Part:
+    """Return the part that measures what the limits of verify must hold, by name alone."""
+    num_sets, seconds = ("2", "60") if device == "cpu" else ("1000", "500")
+    given = ("scripts/cuda_limits.py", str(work / "limits"), device, num_sets, seconds)
+    return Part(530, (Command("limits", given),), is_chosen=False)
 
 
 def list_load(device: str, work: Path) -> Part:
