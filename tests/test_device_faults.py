@@ -188,6 +188,38 @@ def test_refused_run_of_streams_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert {finding.what for finding in found} == {REFUSALS[0]}
 
 
+def test_refused_batch_is_left_out_of_the_speeds(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_before(monkeypatch, fail_at(13, REFUSALS[0]))
+    report = verify(shards, "structure", compare=True)
+    assert [str(finding) for finding in report.findings] == [
+        f"compare: {NAME}: batch 1: {REFUSALS[0]}"
+    ]
+    assert [each.layout for each in report.layout_speeds] == ["packed", "padded", "dense"]
+
+
+def test_self_test_goes_on_with_another_batch_when_one_is_refused(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_calls, refused = 0, 0
+
+    def count(_: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == refused:
+            raise RuntimeError(REFUSALS[0])
+
+    run_before(monkeypatch, count)
+    assert verify(shards, "forward", every_batch=False).findings == []
+    num_calls, refused = 0, num_calls + 1
+    report = verify(shards, "forward", every_batch=False, self_test=True)
+    (finding,) = report.findings
+    assert (finding.level, finding.what) == ("forward", REFUSALS[0])
+    (control,) = [each for each in report.controls if each.name == "hidden state not trimmed"]
+    assert control.caught
+
+
 def test_device_that_refuses_a_batch_and_then_fails_ends_the_run(
     shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

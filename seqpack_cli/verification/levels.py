@@ -166,7 +166,7 @@ class Verification:
             self.add(Finding(level.level, shard, str(comparison), index, row))
 
     @contextmanager
-    def computing(self, level: LevelReport, shard: str, index: int) -> Iterator[None]:
+    def computing(self, level: str, shard: str, index: int) -> Iterator[None]:
         """Name a batch if the device fails; add a finding if it refuses only this batch."""
         with naming_batch(shard, index):
             try:
@@ -176,7 +176,7 @@ class Verification:
                 if refusal is None:
                     raise
                 synchronize(self.device)  # fails if the device can compute nothing any more
-                self.add(Finding(level.level, shard, refusal, index))
+                self.add(Finding(level, shard, refusal, index))
 
     @contextmanager
     def level(self, name: str) -> Iterator[LevelReport]:

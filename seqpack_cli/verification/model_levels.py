@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import cast
 
 from seqpack_cli.batching.batch_table import BatchTable
@@ -31,7 +32,7 @@ from seqpack_cli.verification.models.tolerances import GATES, find_tolerances
 from seqpack_cli.verification.report import LevelReport
 from seqpack_cli.verification.stream_levels import compare_streams
 
-RUN = "run"
+RUN, COMPARE = "run", "compare"
 
 
 def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
@@ -92,6 +93,7 @@ def measure_speeds(run: Verification, batches: BatchTable) -> None:
         ((name, index, batch) for index, (name, batch) in named),
         run.device,
         max_tokens=run.options.max_batch_tokens,
+        computing=partial(run.computing, COMPARE),
     )
 
 
@@ -104,7 +106,7 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
         models = run.build_models() if chosen else []
         for index in chosen:
             name, batch = run.read(index)
-            with run.computing(level, name, index):
+            with run.computing(level_name, name, index):
                 is_ragged |= _compare_batch(run, level, models, name, index, batch)
                 num_computed += 1
             level.num_batches += 1

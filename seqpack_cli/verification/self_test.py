@@ -19,7 +19,6 @@ from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index
-from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.column_values import compare_columns
 from seqpack_cli.verification.integers.coverage import Coverage
@@ -163,12 +162,12 @@ def _control(
     """Run a faulty computation on the first batch whose results it changes."""
     for index in choose_batches(batches, num_batches=MAX_TRIES, seed=run.options.seed):
         shard, _ = run.read(index)
-        with naming_batch(shard, index):
+        with run.computing(level, shard, index):
             comparisons = check(run, index)
             if comparisons is None:
                 continue
             found = next((comparison for comparison in comparisons if comparison.failed), None)
-        return Control(name, level, found is not None, str(found or "nothing"))
+            return Control(name, level, found is not None, str(found or "nothing"))
     return Control(name, level, None, "")
 
 

@@ -37,7 +37,7 @@ def compare_streams(
     runs = choose_runs(run, index, chosen)
     for first, last in runs:
         name = run.shards.open_shard(run.shards.find(first)[0]).path.name
-        with run.computing(level, name, first):
+        with run.computing(level.level, name, first):
             span = take_run(run, first, last)[1]
             num_steps = max(num_steps, span.num_steps)
             for model in models:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +32,7 @@ MAX_CPU_WORK = 1 << 21
 
 Ids = PackedSequence | torch.Tensor
 Clock = Callable[[], float]
+Computing = Callable[[str, int], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def measure_layouts(
     device: torch.device,
     *,
     max_tokens: int,
+    computing: Computing = naming_batch,
     seconds: float = SECONDS,
     clock: Clock = time.perf_counter,
 ) -> list[LayoutSpeed]:
@@ -62,6 +65,8 @@ def measure_layouts(
         batches: with the name of the shard and the index of each, for error messages.
         max_tokens: a larger batch is cut to the window where most rows end; on a CPU also one whose
             packed backward would take more than about a second.
+        computing: returns a context, of the name of a shard and the index of a batch. If it keeps
+            back an error, that batch is left out.
         seconds: for all rounds, about; at least two rounds of one batch are run.
 
     Returns:
@@ -77,16 +82,18 @@ def measure_layouts(
     was_training = model.recurrent.training
     trials: list[_Trial] = []
     for name, index, batch in _spread(list(batches)):
-        with naming_batch(name, index):
-            trials.append(_lay_out(name, index, take_ids(batch, device, limits)))
-        _run_trial(model, trials[-1], MEASURED_LAYOUTS, clock)
+        with computing(name, index):
+            trial = _lay_out(name, index, take_ids(batch, device, limits))
+            _run_trial(model, trial, MEASURED_LAYOUTS, clock)
+            trials.append(trial)
         if clock() - started > seconds * FIRST_ROUND_SHARE:
             break
     for number in range(1, MAX_ROUNDS):
         layouts = MEASURED_LAYOUTS[::-1] if number % 2 else MEASURED_LAYOUTS
         for trial in trials:
             if number == 1 or clock() - started <= seconds:
-                _run_trial(model, trial, layouts, clock)
+                with computing(trial.shard, trial.index):
+                    _run_trial(model, trial, layouts, clock)
     model.recurrent.train(was_training)
     return [_sum_up(trials, layout) for layout in MEASURED_LAYOUTS] if trials else []
 
@@ -118,12 +125,11 @@ def _run_trial(model: Model, trial: _Trial, layouts: Sequence[str], clock: Clock
         # cuDNN stores what backward needs in training mode only; there is no dropout
         model.recurrent.train(trains)
         for layout in layouts:
-            with naming_batch(trial.shard, trial.index):
-                synchronize(device)
-                started = clock()
-                _run(model, trial.ids[layout], trains=trains)
-                synchronize(device)
-                taken = clock() - started
+            synchronize(device)
+            started = clock()
+            _run(model, trial.ids[layout], trains=trains)
+            synchronize(device)
+            taken = clock() - started
             key = (layout, trains)
             trial.seconds[key] = min(taken, trial.seconds.get(key, taken))
 
