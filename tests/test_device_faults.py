@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.verification import levels, verify_run
-from seqpack_cli.verification.device import Sender, is_out_of_memory
+from seqpack_cli.verification.device import Sender, is_out_of_memory, steady_arithmetic
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
@@ -136,6 +136,14 @@ def test_other_warnings_stay_as_they_are(shards: Path, monkeypatch: pytest.Monke
         verify(shards)
 
 
+def test_weights_of_a_users_model_that_lie_apart_stay_a_warning() -> None:
+    with (
+        steady_arithmetic(torch.device("cpu"), hidden_size=None),
+        pytest.raises(UserWarning, match="single contiguous chunk"),  # pytest makes them errors
+    ):
+        warnings.warn(SEPARATE, stacklevel=2)
+
+
 # Batches that cuDNN refuses
 
 
@@ -235,7 +243,26 @@ def test_device_that_refuses_a_batch_and_then_fails_ends_the_run(
         verify(shards, "forward", every_batch=False)
 
 
-# Devices that can compute nothing any more
+# Devices that can compute nothing, or nothing any more
+
+
+def test_device_that_computes_nothing_is_named_at_once(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = "CUDA error: no kernel image is available for execution on the device"
+
+    class NoKernels(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if str((kwargs or {}).get("device")) == "cuda":
+                raise RuntimeError(f"{what}\nCUDA kernel errors might be reported later.")
+            return function(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with NoKernels(), fails(f"--device cuda: {what}", ""):
+        verify(shards, device="cuda")
 
 
 def test_fault_names_all_batches_since_the_device_was_waited_for(

@@ -39,7 +39,8 @@ def open_device(name: str) -> torch.device:
 
     Raises:
         OptionError: the name is not cpu, cuda or cuda:N.
-        MachineError: this machine has no such device; another one is never used instead.
+        MachineError: this machine has no such device, or it computes nothing; another one is never
+            used instead.
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise OptionError(f"--device {name}: expected cpu, cuda or cuda:N")
@@ -58,6 +59,10 @@ def open_device(name: str) -> torch.device:
             raise MachineError(
                 f"--device {name}: no such device, expected cuda:0 to cuda:{num_devices - 1}"
             )
+        try:  # torch without code for this GPU, or a GPU that another process has for itself
+            torch.ones(1, device=device).add_(1).item()
+        except RuntimeError as error:
+            raise MachineError(f"--device {name}: {_read_reason(error)}") from error
     return device
 
 
@@ -146,15 +151,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[None]:
+def steady_arithmetic(device: torch.device, *, hidden_size: int | None) -> Iterator[None]:
     """Switch off TF32 (which costs three digits), autocast and threads; restore them at the end.
 
-    torch's warning of weights that are not joined is ignored meanwhile. On a CPU, threads of a
-    small model wait for each other longer than they work, and for minutes if other programs use
-    their cores.
+    On a CPU, threads of a small model wait for each other longer than they work, and for minutes if
+    other programs use their cores.
+
+    Args:
+        hidden_size: of our own model, whose separate weights are then no warning; None for a user's
+            model, which keeps its threads and warnings.
     """
     num_threads = torch.get_num_threads()
-    if hidden_size < THREADED_SIZE:
+    if hidden_size is not None and hidden_size < THREADED_SIZE:
         torch.set_num_threads(1)
     settings = find_tf32_settings()
     before = [getattr(owner, name) for owner, name, _ in settings]
@@ -162,7 +170,8 @@ def steady_arithmetic(device: torch.device, *, hidden_size: int) -> Iterator[Non
         setattr(owner, name, value)
     try:
         with torch.autocast(device.type, enabled=False), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=SEPARATE_WEIGHTS)
+            if hidden_size is not None:
+                warnings.filterwarnings("ignore", message=SEPARATE_WEIGHTS)
             yield
     finally:
         for (owner, name, _), value in zip(settings, before, strict=True):

@@ -26,7 +26,7 @@ from seqpack_cli.shards.packed_stores import (
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
-from seqpack_cli.verification.device import THREADED_SIZE, steady_arithmetic
+from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.integer_levels import verify_roundtrip, verify_structure
 from seqpack_cli.verification.integers.store_targets import check_store_targets
 from seqpack_cli.verification.levels import Verification
@@ -101,7 +101,7 @@ def verify_targets(run: Verification, packed: PackedStore) -> None:
 def steadily(run: Verification) -> AbstractContextManager[None]:
     """Return a context in which torch computes the same bits again."""
     options = run.options
-    hidden_size = options.hidden_size if options.model is None else THREADED_SIZE
+    hidden_size = options.hidden_size if options.model is None else None
     return steady_arithmetic(run.device, hidden_size=hidden_size)
 
 

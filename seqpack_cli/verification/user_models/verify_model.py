@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from seqpack_cli.verification.device import THREADED_SIZE, steady_arithmetic
+from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.user_models.batch_kinds import Call, Collate, call_by_kind
 from seqpack_cli.verification.user_models.batch_sources import CaseMaker, iter_cases
 from seqpack_cli.verification.user_models.check_model import (
@@ -64,7 +64,7 @@ def verify_model(
     device = next((each.device for each in model.parameters()), torch.device("cpu"))
     run = ModelRun(model, call or call_by_kind, report, options.causal, options.seed)
     maker = CaseMaker(type(batches).__name__, device, locate, collate_fn)
-    with steady_arithmetic(device, hidden_size=THREADED_SIZE):
+    with steady_arithmetic(device, hidden_size=None):
         check_batches(run, iter_cases(batches, maker, options))
     if not report.num_batches:
         raise ValueError("there is no batch to check")
