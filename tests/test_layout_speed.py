@@ -25,7 +25,6 @@ from seqpack_cli.verification.models.layout_speed import MAX_CPU_WORK, MAX_ROUND
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.report import LayoutSpeed
 
-CPU = torch.device("cpu")
 NUM_LAYOUTS = 3
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "bench_verify.py"
 
@@ -69,7 +68,7 @@ build = partial(make_model, dtype=torch.float32, num_embeddings=50, hidden_size=
 
 
 def measure(batches: list[Named], *, seconds: float = 1e6) -> list[LayoutSpeed]:
-    return measure_layouts(build(), batches, CPU, max_tokens=1000, seconds=seconds, clock=Ticks())
+    return measure_layouts(build(), batches, max_tokens=1000, seconds=seconds, clock=Ticks())
 
 
 def check_speeds(speeds: list[LayoutSpeed]) -> None:
@@ -86,7 +85,7 @@ def check_speeds(speeds: list[LayoutSpeed]) -> None:
 def test_speeds_are_positive_numbers(layout: str, cell: str) -> None:
     batches = [make_batch(layout, [9, 4, 1]), make_batch(layout, [7]), make_batch(layout, [3, 3])]
     model = build(cell=cell)
-    check_speeds(measure_layouts(model, iter(batches), CPU, max_tokens=1000, seconds=0.1))
+    check_speeds(measure_layouts(model, iter(batches), max_tokens=1000, seconds=0.1))
 
 
 @pytest.mark.cuda
@@ -97,7 +96,7 @@ def test_speeds_are_positive_numbers_on_cuda(layout: str, dtype: str) -> None:
     batches = [make_batch(layout, [900, 400, 1]), make_batch(layout, [7])]
     model = build(dtype=getattr(torch, dtype), device=cuda)
     with steady_arithmetic(cuda, hidden_size=model.hidden_size):
-        check_speeds(measure_layouts(model, batches, cuda, max_tokens=10_000, seconds=1))
+        check_speeds(measure_layouts(model, batches, max_tokens=10_000, seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_training_runs_backward_and_forward_does_not(monkeypatch: pytest.MonkeyP
 
     model = build()
     monkeypatch.setattr(torch.autograd, "backward", watch)
-    measure_layouts(model, [make_batch("packed", [4, 2])], CPU, max_tokens=99, clock=Ticks())
+    measure_layouts(model, [make_batch("packed", [4, 2])], max_tokens=99, clock=Ticks())
     assert len(losses) >= 2 * NUM_LAYOUTS
     assert min(losses) > 0
     assert all(parameter.grad is None for parameter in model.parameters().values())
@@ -171,7 +170,7 @@ def test_time_bounds_batches_and_rounds() -> None:
     batches = [make_batch("packed", [2, 1], index=index) for index in range(100)]
     ticks_a_batch = 2 * 2 * NUM_LAYOUTS + 1  # before and after each way, and a look at the time
     speeds = measure_layouts(
-        build(), batches, CPU, max_tokens=99, seconds=6 * ticks_a_batch, clock=clock
+        build(), batches, max_tokens=99, seconds=6 * ticks_a_batch, clock=clock
     )
     check_speeds(speeds)
     assert 4 * ticks_a_batch < clock.now < 9 * ticks_a_batch
@@ -180,7 +179,7 @@ def test_time_bounds_batches_and_rounds() -> None:
 def test_at_least_one_batch_is_measured_twice() -> None:
     clock = Ticks()
     batches = [make_batch("packed", [2, 1], index=index) for index in range(5)]
-    check_speeds(measure_layouts(build(), batches, CPU, max_tokens=99, seconds=0, clock=clock))
+    check_speeds(measure_layouts(build(), batches, max_tokens=99, seconds=0, clock=clock))
     assert clock.now >= 2 * 2 * 2 * NUM_LAYOUTS
 
 
@@ -190,13 +189,11 @@ def test_no_batch_has_no_speed() -> None:
 
 def test_large_batches_are_cut() -> None:
     (packed, *_) = measure_layouts(
-        build(), [make_batch("packed", [90, 40])], CPU, max_tokens=50, clock=Ticks()
+        build(), [make_batch("packed", [90, 40])], max_tokens=50, clock=Ticks()
     )
     assert packed.forward == 49  # 25 steps of two rows, one of which ends before the last
     long = make_batch("packed", [2048] * 4)
-    (packed, *_) = measure_layouts(
-        build(), [long], CPU, max_tokens=1 << 20, seconds=0, clock=Ticks()
-    )
+    (packed, *_) = measure_layouts(build(), [long], max_tokens=1 << 20, seconds=0, clock=Ticks())
     assert packed.forward**2 <= 4 * MAX_CPU_WORK  # tokens are 4 a step
 
 

@@ -91,7 +91,6 @@ def measure_speeds(run: Verification, batches: BatchTable) -> None:
     run.report.layout_speeds = measure_layouts(
         run.build_model(),
         ((name, index, batch) for index, (name, batch) in named),
-        run.device,
         max_tokens=run.options.max_batch_tokens,
         computing=partial(run.computing, COMPARE),
     )

@@ -50,7 +50,6 @@ class _Trial:
 def measure_layouts(
     model: Model,
     batches: Iterable[tuple[str, int, Batch]],
-    device: torch.device,
     *,
     max_tokens: int,
     computing: Computing = naming_batch,
@@ -76,7 +75,7 @@ def measure_layouts(
     Raises:
         MachineError: the device runs out of memory; the batch is named.
     """
-    started = clock()
+    started, device = clock(), model.embedding.weight.device
     work = MAX_CPU_WORK if device.type == "cpu" else None
     limits = SizeLimits(max_tokens, MAX_STEPS[device.type], work)
     was_training = model.recurrent.training
