@@ -94,6 +94,22 @@ def test_run_that_is_interrupted_is_the_last(
     assert len(capfd.readouterr().out.splitlines()) == 1
 
 
+def test_process_ends_when_its_device_is_lost() -> None:
+    code = (
+        "import cuda_verify as it; it.is_lost = lambda device: True;"
+        "it.verify = lambda shards, device, options: {'status': int(options[-1] == 'float64')};"
+        "it.run_from(0, '', '')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts")))},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == DEVICE_IS_LOST
+    assert done.stdout.splitlines() == ['{"status": 0}', '{"status": 1}']
+
+
 @pytest.mark.cuda
 def test_device_is_lost_after_an_assertion_of_a_kernel() -> None:
     code = (
