@@ -3,7 +3,8 @@
 Usage: python scripts/cuda_limits.py FOLDER DEVICE NUM_SETS [SECONDS]    prints one JSON object.
 Each set has its own sequences of sample_data, layout, cell, layers, directions and hidden size, and
 runs in every dtype. For each dtype, level and quantity: the largest error, its limit there, and the
-seed that draws that set again. `verification/models/tolerances.py` has the limits.
+seed that draws that set again. `verification/models/tolerances.py` has the limits. Sets that fail
+are listed; after Ctrl-C or MAX_FAILED of them, what was measured is printed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import shutil
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ LAYOUTS = (
     {"layout": "varlen", "max_tokens": 256},
 )
 HERE = Executor(num_workers=1)
+MAX_FAILED = 5  # a GPU that is lost fails for every set
 
 
 def draw(seed: int) -> tuple[PackOptions, dict[str, Any]]:
@@ -69,22 +72,32 @@ def measure(store: Path, shards: Path, device: str, seed: int) -> list[dict[str,
 
 
 def main(folder: str, device: str, num_sets: str, seconds: str = "inf") -> None:
-    """Print the largest errors; end early after some seconds."""
+    """Print the largest errors, until some seconds have passed; end with 1 if a set failed."""
     store, shards, ends = Path(folder) / "store", Path(folder) / "shards", time.monotonic()
     ends += float(seconds)
     tokenize("sample_data", store, TokenizeOptions(max_length=256), executor=HERE)
     largest: dict[str, dict[str, Any]] = {}
     num_measured = 0
-    for seed in range(int(num_sets)):
-        if time.monotonic() > ends:
-            break
-        for entry in measure(store, shards, device, seed):
-            key = " ".join(str(entry[name]) for name in ("dtype", "level", "quantity"))
-            if entry["error"] >= largest.get(key, entry)["error"]:
-                largest[key] = entry
-        num_measured = seed + 1
-        print(f"{num_measured} sets", file=sys.stderr, flush=True)
-    print(json.dumps({"num_sets": num_measured, "largest": [*largest.values()]}))
+    failed: list[dict[str, Any]] = []
+    try:
+        for seed in range(int(num_sets)):
+            if time.monotonic() > ends or len(failed) == MAX_FAILED:
+                break
+            try:
+                entries = measure(store, shards, device, seed)
+            except Exception as error:
+                failed.append({"seed": seed, "error": traceback.format_exception(error)[-6:]})
+                continue
+            for entry in entries:
+                key = " ".join(str(entry[name]) for name in ("dtype", "level", "quantity"))
+                if entry["error"] >= largest.get(key, entry)["error"]:
+                    largest[key] = entry
+            num_measured += 1
+            print(f"{num_measured} sets", file=sys.stderr, flush=True)
+    finally:
+        found = {"num_sets": num_measured, "largest": [*largest.values()], "failed": failed}
+        print(json.dumps(found), flush=True)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from cuda_report import ROOT, Command, Part
+from cuda_commands import ROOT, Command
+from cuda_report import FIRST, Part
 
 SEQPACK = ("-m", "seqpack_cli")
-LAST_FILES = ("test_cuda.py", "test_cases_input.py")  # the slowest: the others first
+LAST_FILES = ("test_cuda.py", "test_cuda_kernels.py", "test_cases_input.py")  # the slowest last
 LONGEST = "tests/test_cases_input.py::test_case_27_longer_than_65535_on_cuda"
 MARK = re.compile(r"^\s*@pytest\.mark\.cuda$|marks=.*mark\.cuda|^pytestmark.*cuda", re.MULTILINE)
 LAYOUTS = {
@@ -29,6 +30,8 @@ VERSIONS = """
 import json, os, platform, subprocess, sys
 from importlib.metadata import distributions
 import torch
+from seqpack_cli.errors import SeqpackError
+from seqpack_cli.verification.device import open_device
 sys.path.insert(0, "benchmarks")
 from machine import find_commit
 found = {"python": platform.python_version(), "cores": os.cpu_count()}
@@ -44,7 +47,12 @@ if torch.cuda.is_available():
         found["nvidia-smi"] = subprocess.run(command, capture_output=True, text=True).stdout
     except OSError as error:
         found["nvidia-smi"] = str(error)
-print(json.dumps(found))
+print(json.dumps(found), flush=True)
+try:
+    open_device(sys.argv[1])
+except SeqpackError as error:
+    print(f"Error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 """
 
 
@@ -52,7 +60,7 @@ def list_parts(device: str, work: Path) -> dict[str, Part]:
     """Return all parts in the order in which they run; on a CPU with smaller sizes."""
     is_cpu = device == "cpu"
     return {
-        "environment": list_environment(),
+        FIRST: list_environment(device),
         "tests": list_tests(is_cpu),
         "verify": list_verify(device, work),
         "errors": list_benchmark(device, work, "errors", 35, "--sample", "2" if is_cpu else "6"),
@@ -70,16 +78,16 @@ def list_parts(device: str, work: Path) -> dict[str, Part]:
     }
 
 
-def list_environment() -> Part:
-    """Return the part that says what this machine is."""
-    commands = [Command("versions", ("-c", VERSIONS)), Command("seqpack", (*SEQPACK, "--version"))]
-    return Part(20, tuple(commands))
+def list_environment(device: str) -> Part:
+    """Return the part that says what this machine is, and fails where the device is not."""
+    versions = Command("versions", ("-c", VERSIONS, device))
+    return Part(20, (versions, Command("seqpack", (*SEQPACK, "--version"))))
 
 
 def find_files() -> list[str]:
     """Return the test files that have tests for CUDA, the slowest last."""
     paths = [path for path in (ROOT / "tests").glob("test_*.py") if MARK.search(path.read_text())]
-    paths.sort(key=lambda path: (path.name in LAST_FILES, path.name))
+    paths.sort(key=lambda path: (*[path.name == name for name in reversed(LAST_FILES)], path.name))
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
@@ -91,12 +99,14 @@ def list_tests(is_cpu: bool) -> Part:
 
 def pytest(*arguments: str, is_cpu: bool, limit: int) -> Command:
     """Return a run of the tests for CUDA."""
-    given = ["-q", "-rfE", "-m", "cuda", "-p", "no:cacheprovider", "--tb", "short"]
+    given = ["-rfEs", "-m", "cuda", "--require-cuda", "-p", "no:cacheprovider", "--tb", "short"]
     given += ["--maxfail", "30", "--durations", "25"]
     if find_spec("pytest_timeout"):
         given += ["--timeout", str(limit)]
     if is_cpu:
-        given += ["--collect-only"]
+        given += ["-q", "--collect-only"]
+    elif find_spec("xdist"):  # a GPU that is lost is lost to one process
+        given += ["-v", "--numprocesses", "4"]
     return Command("pytest", ("-m", "pytest", *given, *arguments))
 
 

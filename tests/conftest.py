@@ -109,8 +109,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [name not in getattr(item, "fixturenames", ()) for name in SERVERS])
 
 
-def pytest_collection_finish() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = "Let tests marked cuda fail, not be skipped, where torch finds no GPU."
+    parser.addoption("--require-cuda", action="store_true", help=about)
+
+
+def skip_without_gpu(session: pytest.Session) -> None:
+    """Skip the chosen tests that are marked cuda where torch finds no GPU."""
+    chosen = [item for item in session.items if item.get_closest_marker("cuda")]
+    if not chosen or session.config.getoption("require_cuda", False):
+        return
+    import torch  # which a run without such tests may not need
+
+    if not torch.cuda.is_available():
+        for item in chosen:
+            item.add_marker(pytest.mark.skip(reason=f"torch {torch.__version__} finds no GPU"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exclude imported modules and collected tests from garbage collection: saves a tenth."""
+    skip_without_gpu(session)
     gc.collect()
     gc.freeze()
 
