@@ -7,7 +7,8 @@ store and packed shards: random ids, log-normal lengths of mean 120, batches of 
 as pack makes them, or shuffled and sorted within windows as for training (--window 4096).
 
 integers   `structure`, `roundtrip` and both together, with BLAKE3 of the shards and of the store.
-           Rival: BLAKE3 of the same files alone on all cores. All files are in the page cache.
+           Rivals: BLAKE3 of the same files alone on all cores; the ids alone, sent to the device
+           twice (of the shards, and as many of the store). All files are in the page cache.
 plan       a whole `--level structure`, opening included, which compares the batches with the plan
            of the token store. Rival: the same shards without a store to plan from.
 run        the level `run` over every batch, with reading, sending and checking. Rival: a bare
@@ -47,14 +48,21 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.executor import count_cores
 from seqpack_cli.shards.packed_stores import open_packed_stores
+from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification import verify_run
-from seqpack_cli.verification.device import open_device, steady_arithmetic, synchronize
+from seqpack_cli.verification.device import (
+    Sender,
+    open_device,
+    steady_arithmetic,
+    synchronize,
+)
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
 from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.torch_rows import to_torch_rows
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 CASES = ("integers", "plan", "run", "errors")
+ALONE = ("BLAKE3 of the files alone", "ids sent alone")
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
 NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # cpu: 130 batches, a minute per round
 
@@ -147,25 +155,41 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
     files += [path / entry["name"] for entry in shards.manifest["shards"]]
     for file in files:
         file.read_bytes()
-    names = ("structure", "roundtrip", "both together", "BLAKE3 of the files alone")
+    names = ("structure", "roundtrip", "both together", *ALONE)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats + 1):
         levels = verify(path, device, level="roundtrip").levels
         assert [level.num_tokens for level in levels] == [num_tokens] * 2
         taken = [level.seconds for level in levels]
-        alone, _ = timed(
-            lambda: list(map_ahead(lambda file: at(file).hash(), files, num_threads=count_cores()))
-        )
+        alone = [timed(lambda: hash_all(files))[0]]
+        sending, num_bytes = timed(lambda: send_all(shards, device))
         if number > 0:  # round 0 warms up
-            for name, value in zip(names, (*taken, sum(taken), alone), strict=True):
+            for name, value in zip(names, (*taken, sum(taken), *alone, sending), strict=True):
                 seconds[name].append(value)
     print(f"{describe_shards(path)}; files in the page cache; {repeats} rounds\n")
     figures = {name: summarize(num_tokens, values) for name, values in seconds.items()}
+    for name in ("roundtrip", ALONE[1]):
+        figures[name]["GB/s sent"] = round(num_bytes / 1e9 / statistics.median(seconds[name]), 3)
     print_table(
-        ("level", "M tokens/s, best", "median", "spread"),
-        [(name, *show(figure)) for name, figure in figures.items()],
+        ("level", "M tokens/s, best", "median", "spread", "GB/s sent, median"),
+        [
+            (name, *show(figure), str(figure.get("GB/s sent", "")))
+            for name, figure in figures.items()
+        ],
     )
     return figures
+
+
+def send_all(shards: ShardSet, device: torch.device) -> int:
+    """Send the ids of all shards to the device twice, as roundtrip does; return the bytes."""
+    sender, num_bytes = Sender(device), 0
+    for number in range(shards.num_shards):
+        data = shards.open_shard(number).tensors["data"]
+        for _ in range(2):
+            sender.send(data).receive()
+            num_bytes += data.nbytes
+    synchronize(device)
+    return num_bytes
 
 
 def measure_plan(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
