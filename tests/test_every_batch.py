@@ -347,6 +347,14 @@ def roll_outputs(outputs: PackedSequence) -> PackedSequence:
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize("max_batch_tokens", [9, 32_768])
 def test_final_state_that_is_wrong_is_found(
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_final_state_that_is_not_finite_is_found_in_all_dtypes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    spoil_states(monkeypatch, WRONG_STATES["NaN"])
+    assert len(find_in_run(verify(make_shards(tmp_path), dtype=dtype))) == 3
+
+
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Spoil,

@@ -78,9 +78,10 @@ def _check_run(run: Verification, level: LevelReport, batch: BatchRun) -> None:
         run.add(Finding(RUN, batch.shard, what, batch.index))
         return
     limit = find_tolerances(run.device, run.dtype, remembers=False).values
-    comparison = Comparison(
-        RUN, "final states and last outputs", difference, limit, None, run.dtype in GATES
-    )
+    # neither can overflow in 16 bits, so NaN and infinity are faults there too
+    is_gate = run.dtype in GATES or not math.isfinite(difference)
+    name = "final states and last outputs"
+    comparison = Comparison(RUN, name, difference, limit, None, is_gate)
     run.judge(level, comparison, batch.shard, batch.index, None)
 
 
