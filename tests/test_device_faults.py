@@ -23,6 +23,7 @@ from seqpack_cli.verification.device import Sender, is_out_of_memory, steady_ari
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
+from seqpack_cli.verification.models.layout_speed import MEASURED_LAYOUTS
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -283,6 +284,23 @@ def test_refused_batch_is_left_out_of_the_speeds(
         f"compare: {NAME}: batch 1: {REFUSALS[0]}"
     ]
     assert [each.layout for each in report.layout_speeds] == ["packed", "padded", "dense"]
+
+
+def test_batch_that_is_refused_later_is_found_once_and_left_out_of_the_speeds(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_calls = 0
+
+    def fail(inputs: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls > len(MEASURED_LAYOUTS) * 2:  # forward and training, of the first round
+            refuse()
+
+    run_before(monkeypatch, fail)
+    report = verify(shards, "structure", compare=True, sample=1)
+    assert len(report.findings) == 1
+    assert report.layout_speeds == []
 
 
 def test_self_test_goes_on_with_another_batch_when_one_is_refused(
