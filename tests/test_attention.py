@@ -373,6 +373,12 @@ def test_noise_now_and_then_is_not_a_leak(
     assert not any(comparison.failed for comparison in found.values())
 
 
+def test_large_leak_is_found_though_it_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count(1)
+    change_outputs(monkeypatch, lambda outputs: outputs + 1e-3 * (next(numbers) == 2))
+    assert failed(make_batch()) == {BESIDE}
+
+
 def test_a_leak_smaller_than_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     change_outputs(monkeypatch, lambda outputs: outputs + 1e-13 * outputs.sum().sin())
     assert failed(make_batch()) == {BESIDE}
@@ -520,6 +526,26 @@ def test_padding_that_leaks_is_caught(kind: str) -> None:
 
     found = failed(make_padded(**PADDED[kind]), make_mask=sees_padding_before)
     assert found >= {OUTPUTS, BESIDE_PADDING}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", PADDED)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_padding_whose_outputs_are_not_finite_is_caught(
+    monkeypatch: pytest.MonkeyPatch, value: float, kind: str, dtype: torch.dtype
+) -> None:
+    batch = make_padded(**PADDED[kind])
+    is_padding = torch.ones(len(batch.data), dtype=torch.bool)
+    is_padding[attention._put_on(CPU, batch).cells] = False
+
+    def change(outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.masked_fill(is_padding[:, None], value)
+
+    change_outputs(monkeypatch, change)
+    found = compare(batch, dtype=dtype)
+    assert {str(each) for each in found.values() if each.failed} == {
+        "attention outputs of padding are not finite"
+    }
 
 
 @pytest.mark.parametrize("name", ["cu_seqlens_padded", "position_ids"])

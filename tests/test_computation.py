@@ -28,6 +28,7 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed
+from seqpack_cli.verification.verify_options import DTYPES
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 5, 5, 2, 1, 1]
@@ -200,17 +201,41 @@ def test_a_leak_smaller_than_rounding_is_found() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_output_that_is_not_finite_is_found(value: float) -> None:
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("quantity", ["outputs", "h_n", "c_n"])
+def test_result_that_is_not_finite_is_found(
+    quantity: str, dtype: torch.dtype, value: float
+) -> None:
     def change(run: Run, ids: BatchIds) -> torch.Tensor:
-        outputs = run.outputs.clone()
-        outputs[-1, 0] = value
-        return outputs
+        return spoil(run.outputs)
 
-    ways = WAYS | {"packed": packed_with(outputs=change)}
-    found = compare(check_forward, make_model(), make_ids(), ways=ways)["packed outputs"]
+    def change_states(run: Run, ids: BatchIds) -> tuple[torch.Tensor, ...]:
+        h_n, c_n = run.states
+        return (spoil(h_n), c_n) if quantity == "h_n" else (h_n, spoil(c_n))
+
+    def spoil(values: torch.Tensor) -> torch.Tensor:
+        values = values.clone()
+        values[-1, 0] = value
+        return values
+
+    spoils = {"outputs": change} if quantity == "outputs" else {"states": change_states}
+    ways = WAYS | {"packed": packed_with(**spoils)}
+    model = make_model(dtype=dtype)
+    found = compare(check_forward, model, make_ids(), ways=ways)[f"packed {quantity}"]
     assert found.failed
     assert found.error == math.inf
     assert found.row == 5
+
+
+def test_large_leak_is_found_though_it_does_not_come_back() -> None:
+    calls = itertools.count(1)
+
+    def change(run: Run, ids: BatchIds) -> torch.Tensor:
+        return run.outputs + 1e-3 * (next(calls) == 3)  # the run with a changed row
+
+    ways = WAYS | {"packed": packed_with(outputs=change)}
+    found = compare(check_forward, make_model(), make_ids(), ways=ways)
+    assert found["packed outputs of unchanged rows"].failed
 
 
 def test_state_of_another_row_is_found() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +17,13 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.verification import levels, verify_run
+from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.verification import levels, stream_levels, verify_run
 from seqpack_cli.verification.device import Sender, is_out_of_memory, steady_arithmetic
 from seqpack_cli.verification.integers import shard_roundtrip
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
+from seqpack_cli.verification.models.layout_speed import MEASURED_LAYOUTS
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.report import Report
 from seqpack_cli.verification.verify_options import VerifyOptions
@@ -80,6 +84,11 @@ def fail_at(num_tokens: int, text: str) -> Callable[[Any], None]:
             raise RuntimeError(text)
 
     return fail
+
+
+def refuse(*args: object, **options: object) -> Any:
+    """Refuse to compute anything."""
+    raise RuntimeError(REFUSALS[0])
 
 
 class Late(TorchFunctionMode):
@@ -154,8 +163,8 @@ def test_refused_batch_is_found_and_the_others_are_computed(
     run_before(monkeypatch, fail_at(13, text))
     report = verify(shards)
     assert [str(finding) for finding in report.findings] == [f"run: {NAME}: batch 1: {text}"]
-    assert report.levels[2].num_batches == 4
-    assert report.levels[2].num_tokens == sum(LENGTHS)
+    assert report.levels[2].num_batches == 3
+    assert report.levels[2].num_tokens == sum(LENGTHS) - 13
 
 
 @pytest.mark.parametrize("level", ["forward", "backward"])
@@ -168,15 +177,25 @@ def test_refused_batch_is_found_in_the_levels_that_compare(
         f"forward: {NAME}: batch 1: {REFUSALS[0]}"
     ]
     (forward,) = [each for each in report.levels if each.level == "forward"]
-    assert forward.num_batches == 4
+    assert (forward.num_batches, forward.num_tokens) == (3, sum(LENGTHS) - 13)
+
+
+def test_refused_batches_are_in_no_note(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(every_batch, "MAX_ROWS", 1)
+    options: dict[str, Any] = {"level": "forward", "every_batch": True, "max_batch_tokens": 2}
+    report = verify(shards, **options)
+    assert any("in groups" in note for note in report.notes)
+    assert report.levels[-1].num_cut_batches == 4
+    run_before(monkeypatch, refuse)
+    report = verify(shards, **options)
+    assert not any("in groups" in note for note in report.notes)
+    report = verify(shards, **options | {"every_batch": False})
+    assert report.levels[-1].num_cut_batches == 0
 
 
 def test_level_whose_batches_were_all_refused_has_no_other_finding(
     shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(inputs: Any) -> None:
-        raise RuntimeError(REFUSALS[0])
-
     run_before(monkeypatch, refuse)
     found = verify(shards, "forward", every_batch=False).findings
     assert [(finding.batch, finding.what) for finding in found] == [
@@ -192,8 +211,68 @@ def test_refused_run_of_streams_is_found(tmp_path: Path, monkeypatch: pytest.Mon
             raise RuntimeError(REFUSALS[0])
 
     run_before(monkeypatch, fail)
-    found = verify(path, "forward", every_batch=False).findings
-    assert {finding.what for finding in found} == {REFUSALS[0]}
+    report = verify(path, "forward", every_batch=False)
+    assert {finding.what for finding in report.findings} == {REFUSALS[0]}
+    assert not any("carried the state" in note for note in report.notes)
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Path:
+    """Return shards of 22 batches, of which runs of 16 are stepped through."""
+    options = {"layout": "streams", "batch_size": 2, "max_tokens": 16, "shard_bytes": 2000}
+    return make_shards(tmp_path, [100] * 7, **options)
+
+
+def test_refused_runs_of_streams_are_not_counted(
+    streams: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (note,) = verify(streams, "forward", every_batch=False).notes
+    assert note.startswith("forward: carried the state through 7 runs of batches")
+    whole, numbers = stream_levels.check_streams, itertools.count()
+
+    def check(*args: Any, **options: Any) -> Any:
+        return refuse() if next(numbers) == 0 else whole(*args, **options)
+
+    monkeypatch.setattr(stream_levels, "check_streams", check)
+    report = verify(streams, "forward", every_batch=False)
+    assert [str(finding) for finding in report.findings] == [
+        f"forward: {NAME}: batch 0: {REFUSALS[0]}"
+    ]
+    assert report.notes[0].startswith("forward: carried the state through 6 runs of batches")
+
+
+def test_fault_of_a_run_of_streams_names_all_its_batches(
+    streams: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> Any:
+        raise RuntimeError(FAULT)
+
+    monkeypatch.setattr(stream_levels, "check_streams", fail)
+    last = "shard-00002.safetensors: batch 15"
+    with fails(f"{NAME}: batch 0 to {last}: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(streams, "forward", every_batch=False)
+
+
+def test_self_test_of_streams_goes_on_when_a_run_is_refused(
+    streams: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_calls, refused = 0, 0
+    whole = stream_levels.check_streams
+
+    def check(*args: Any, **options: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        return refuse() if num_calls == refused else whole(*args, **options)
+
+    monkeypatch.setattr(stream_levels, "check_streams", check)
+    assert verify(streams, "forward", every_batch=False).findings == []
+    num_calls, refused = 0, num_calls + 1
+    report = verify(streams, "forward", every_batch=False, self_test=True)
+    (finding,) = report.findings
+    assert (finding.level, finding.what) == ("forward", REFUSALS[0])
+    controls = {each.name: each.caught for each in report.controls}
+    # the only run of the smallest shard was refused once
+    assert (controls["reset ignored"], controls["state not carried"]) == (None, True)
 
 
 def test_refused_batch_is_left_out_of_the_speeds(
@@ -205,6 +284,23 @@ def test_refused_batch_is_left_out_of_the_speeds(
         f"compare: {NAME}: batch 1: {REFUSALS[0]}"
     ]
     assert [each.layout for each in report.layout_speeds] == ["packed", "padded", "dense"]
+
+
+def test_batch_that_is_refused_later_is_found_once_and_left_out_of_the_speeds(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_calls = 0
+
+    def fail(inputs: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls > len(MEASURED_LAYOUTS) * 2:  # forward and training, of the first round
+            refuse()
+
+    run_before(monkeypatch, fail)
+    report = verify(shards, "structure", compare=True, sample=1)
+    assert len(report.findings) == 1
+    assert report.layout_speeds == []
 
 
 def test_self_test_goes_on_with_another_batch_when_one_is_refused(
@@ -303,6 +399,22 @@ def test_fault_of_the_roundtrip_names_the_batches(
     monkeypatch.setattr(Sender, "send", fail)
     with fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
         verify(shards, "roundtrip")
+
+
+def test_readers_end_with_a_roundtrip_that_fails(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_in_threads(function: Any, items: Any, *, num_threads: int) -> Any:
+        return map_ahead(function, items, num_threads=num_threads + 1)  # as for a GPU
+
+    monkeypatch.setattr(shard_roundtrip, "map_ahead", read_in_threads)
+    num_threads = threading.active_count()
+    assert verify(shards, "roundtrip").findings == []
+    monkeypatch.setattr(shard_roundtrip, "has_right_ids", refuse)
+    with pytest.raises(MachineError) as caught:
+        verify(shards, "roundtrip")
+    assert caught.value.__traceback__ is not None
+    assert threading.active_count() == num_threads  # though the error is kept
 
 
 def test_other_errors_stay_as_they_are(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

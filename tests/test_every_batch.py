@@ -195,12 +195,16 @@ def test_memory_that_is_not_enough_names_the_batch(
     def refuse(*args: object) -> object:
         raise torch.OutOfMemoryError("no GPU memory")
 
+    num_threads = threading.active_count()
     for name in ("_try_batch", "to_torch_rows"):
         with monkeypatch.context() as patched:
             patched.setattr(every_batch, name, refuse)
-            with pytest.raises(MachineError, match=r"shard-00000.safetensors: batch 0: no GPU"):
+            with pytest.raises(
+                MachineError, match=r"shard-00000.safetensors: batch 0: no GPU"
+            ) as caught:
                 run_all(build(), shards)
-    assert threading.active_count() < 20  # readers end with the run
+            assert caught.value.__traceback__ is not None
+            assert threading.active_count() == num_threads  # though the error is kept
 
 
 # The level, through verify
@@ -341,6 +345,14 @@ def spoil_entry(state: torch.Tensor) -> torch.Tensor:
 
 def roll_outputs(outputs: PackedSequence) -> PackedSequence:
     return outputs._replace(data=outputs.data.roll(1, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_final_state_that_is_not_finite_is_found_in_all_dtypes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    spoil_states(monkeypatch, WRONG_STATES["NaN"])
+    assert len(find_in_run(verify(make_shards(tmp_path), dtype=dtype))) == 3
 
 
 @pytest.mark.parametrize("spoil", WRONG_STATES.values(), ids=WRONG_STATES)

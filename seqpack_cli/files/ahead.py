@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ Result = TypeVar("Result")
 
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Call a function on every item, in threads, and yield the results in the items' order.
 
-    num_threads=1 uses the calling thread. At most num_threads + 1 results are kept ahead.
+    num_threads=1 uses the calling thread. At most num_threads + 1 results are kept ahead. The
+    threads end with the generator: close it if an exception's traceback would keep it.
     """
     if num_threads == 1:
         yield from map(function, items)

@@ -17,6 +17,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.verification.device import (
+    name_batches,
     naming_batch,
     naming_memory,
     read_refusal,
@@ -92,6 +93,10 @@ class Verification:
         """Choose the batches that `--sample` asks for, by index."""
         return choose_batches(batches, num_batches=self.options.sample, seed=self.options.seed)
 
+    def name_shard(self, index: int) -> str:
+        """Return the file name of a batch's shard."""
+        return self.shards.open_shard(self.shards.find(index)[0]).path.name
+
     def read(self, index: int) -> tuple[str, Batch]:
         """Return the name of a batch's shard, and the batch."""
         number, inside = self.shards.find(index)
@@ -166,9 +171,18 @@ class Verification:
             self.add(Finding(level.level, shard, str(comparison), index, row))
 
     @contextmanager
-    def computing(self, level: str, shard: str, index: int) -> Iterator[None]:
-        """Name a batch if the device fails; add a finding if it refuses only this batch."""
-        with naming_batch(shard, index):
+    def computing(
+        self, level: str, shard: str, index: int, *, last: int | None = None
+    ) -> Iterator[None]:
+        """Name a batch if the device fails; add a finding if it refuses only this batch.
+
+        Args:
+            last: of several batches that are computed together, from index on.
+        """
+        unfinished = ""
+        if last is not None:
+            unfinished = name_batches((shard, index), (self.name_shard(last), last))
+        with naming_batch(shard, index, unfinished=unfinished):
             try:
                 yield
             except RuntimeError as error:

@@ -50,9 +50,12 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
         )
         num_split = 0
         for batch in runs:
+            run.progress.on_advance(batch.num_tokens)
+            if batch.refusal is not None:
+                run.add(Finding(RUN, batch.shard, batch.refusal, batch.index))
+                continue
             _check_run(run, level, batch)
             num_split += batch.num_groups > 1
-            run.progress.on_advance(batch.num_tokens)
     if num_split:
         number = "1 batch" if num_split == 1 else f"{num_split:,} batches"
         what = f"computed the rows of {number} in groups, of at most {MAX_ROWS:,}"
@@ -61,14 +64,12 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
 
 
 def _check_run(run: Verification, level: LevelReport, batch: BatchRun) -> None:
-    """Check the results of one batch."""
+    """Check the results of one batch that was computed."""
     level.num_batches += 1
     level.num_tokens += batch.num_tokens
     spread, difference, sum_of_ids = batch.values.tolist()
     what = None
-    if batch.refusal is not None:
-        what = batch.refusal
-    elif sum_of_ids != batch.sum_of_ids:
+    if sum_of_ids != batch.sum_of_ids:
         what = f"ids add up to {sum_of_ids:.0f} on the device, {batch.sum_of_ids} on disk"
     elif not math.isfinite(spread):
         what = "outputs are not finite"
@@ -78,9 +79,10 @@ def _check_run(run: Verification, level: LevelReport, batch: BatchRun) -> None:
         run.add(Finding(RUN, batch.shard, what, batch.index))
         return
     limit = find_tolerances(run.device, run.dtype, remembers=False).values
-    comparison = Comparison(
-        RUN, "final states and last outputs", difference, limit, None, run.dtype in GATES
-    )
+    # neither can overflow in 16 bits, so NaN and infinity are faults there too
+    is_gate = run.dtype in GATES or not math.isfinite(difference)
+    name = "final states and last outputs"
+    comparison = Comparison(RUN, name, difference, limit, None, is_gate)
     run.judge(level, comparison, batch.shard, batch.index, None)
 
 
@@ -100,19 +102,18 @@ def verify_computation(run: Verification, level_name: str, batches: BatchTable) 
     """Run level `forward` or `backward` over a sample of the batches."""
     chosen = run.sample(batches)
     run.progress.on_total(len(chosen))
-    is_ragged, num_computed = False, 0
+    is_ragged = False
     with run.level(level_name) as level:
         models = run.build_models() if chosen else []
         for index in chosen:
             name, batch = run.read(index)
             with run.computing(level_name, name, index):
                 is_ragged |= _compare_batch(run, level, models, name, index, batch)
-                num_computed += 1
-            level.num_batches += 1
+                level.num_batches += 1
             run.progress.on_advance(1)
         if chosen and run.shards.options.carries_state:
             compare_streams(run, level, batches.index, chosen)
-    if chosen and not is_ragged and num_computed == len(chosen):
+    if chosen and not is_ragged and level.num_batches == len(chosen):
         _report_no_ragged_batch(run, level_name, batches)
     return run.keep_faultless(batches)
 
@@ -141,8 +142,7 @@ def _compare_batch(
     max_tokens = min(run.options.max_batch_tokens, most)
     limits = choose_limits(level.level, run.device, max_tokens=max_tokens)
     ids = take_ids(batch, run.device, limits)
-    level.num_tokens += len(ids.packed.data)
-    level.num_cut_batches += ids.was_cut
+    was_cut = ids.was_cut
     for model in models:
         generator = run.make_generator(index)
         for comparison in check(model, ids, generator=generator):
@@ -150,8 +150,9 @@ def _compare_batch(
             run.judge(level, comparison, name, index, row)
     options = run.shards.options
     if options.shares_rows and not options.carries_state and level.level == "forward":
-        was_cut = _compare_attention(run, level, name, index, cast(VarlenBatch, batch))
-        level.num_cut_batches += was_cut and not ids.was_cut
+        was_cut |= _compare_attention(run, level, name, index, cast(VarlenBatch, batch))
+    level.num_tokens += len(ids.packed.data)
+    level.num_cut_batches += was_cut
     return int(ids.lengths[0]) != int(ids.lengths[-1])
 
 

@@ -33,13 +33,10 @@ def compare_streams(
     Args:
         index: of the batches of sound shards, rising.
     """
-    models, num_steps = run.build_models(one_direction=True), 0
-    runs = choose_runs(run, index, chosen)
-    for first, last in runs:
-        name = run.shards.open_shard(run.shards.find(first)[0]).path.name
-        with run.computing(level.level, name, first):
+    models, all_steps = run.build_models(one_direction=True), list[int]()
+    for first, last in choose_runs(run, index, chosen):
+        with run.computing(level.level, run.name_shard(first), first, last=last - 1):
             span = take_run(run, first, last)[1]
-            num_steps = max(num_steps, span.num_steps)
             for model in models:
                 generator = run.make_generator(first)
                 for comparison in check_streams(level.level, model, span, generator=generator):
@@ -47,10 +44,12 @@ def compare_streams(
                     if comparison.row is not None:
                         inside, row = span.places[comparison.row].tolist()
                         batch += inside
-                    name = run.shards.open_shard(run.shards.find(batch)[0]).path.name
-                    run.judge(level, comparison, name, batch, row)
-    number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    what = f"carried the state through {number} of batches, of {num_steps} steps at most"
+                    run.judge(level, comparison, run.name_shard(batch), batch, row)
+            all_steps.append(span.num_steps)
+    if not all_steps:
+        return
+    number = "1 run" if len(all_steps) == 1 else f"{len(all_steps)} runs"
+    what = f"carried the state through {number} of batches, of {max(all_steps)} steps at most"
     what += ", forwards only" if run.options.bidirectional else ""
     run.report.notes.append(f"{level.level}: {what}")
 
@@ -64,17 +63,21 @@ def control_streams(
         index, chosen: as for choose_runs.
     """
     model = run.build_model(dtype=dtype, one_direction=True)
-    spans = [take_run(run, *ends)[1] for ends in choose_runs(run, index, chosen)]
+    runs = choose_runs(run, index, chosen)
     for name, damage in (("reset ignored", ignore_resets), ("state not carried", lose_states)):
-        damaged = ((span, damage(span)) for span in spans)
-        changed = [wrong for span, wrong in damaged if _differ_at_tokens(span, wrong)]
-        if not changed:
-            yield Control(name, "forward", None, "")
-            continue
-        generator = run.make_generator()
-        comparisons = check_streams("forward", model, changed[0], generator=generator)
-        found = next((comparison for comparison in comparisons if comparison.failed), None)
-        yield Control(name, "forward", found is not None, str(found or "nothing"))
+        control = Control(name, "forward", None, "")
+        for first, last in runs:
+            with run.computing("forward", run.name_shard(first), first, last=last - 1):
+                span = take_run(run, first, last)[1]
+                wrong = damage(span)
+                if not _differ_at_tokens(span, wrong):
+                    continue
+                generator = run.make_generator()
+                comparisons = check_streams("forward", model, wrong, generator=generator)
+                found = next((comparison for comparison in comparisons if comparison.failed), None)
+                control = Control(name, "forward", found is not None, str(found or "nothing"))
+                break
+        yield control
 
 
 def _differ_at_tokens(span: StreamSpan, other: StreamSpan) -> bool:

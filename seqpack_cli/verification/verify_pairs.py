@@ -1,6 +1,7 @@
 """Verify shards of pairs: each side as a shard set of its own, and that both hold the same pairs.
 
-A shard in which one side has a fault is not checked at the levels above, on either side.
+If `structure` or `roundtrip` finds a fault in one side of a shard, neither is checked at the levels
+above; the levels that compute take each side alone.
 """
 
 from __future__ import annotations

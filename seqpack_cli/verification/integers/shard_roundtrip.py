@@ -7,6 +7,7 @@ threads. If a block is wrong, `batch_roundtrip` or `column_values` finds out wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,21 +98,22 @@ def _check_cells(
     spans = list(cut_blocks(shard, max_cells=max_cells))
     # On a CPU two threads take 1.5 times the processor time of one, and are no faster.
     num_readers = 1 if device.type == "cpu" else NUM_READERS
-    blocks = map_ahead(read, spans, num_threads=num_readers)
     explained: set[int] = set()
-    for span in spans:
-        first, last = shard.first_batch + span.first, shard.first_batch + span.last - 1
-        unfinished = name_batches((name, first), (name, last))
-        with naming_batch(name, first, unfinished=unfinished):
-            block, data, expected = next(blocks)
-            is_right = block.is_of_store and has_right_ids(
-                block, data.receive(), expected.receive()
-            )
-        if not is_right:
-            unexplained = set(range(block.span.first, block.span.last)) - explained
-            explained |= unexplained
-            yield from _explain(shard, roundtrip, column, sorted(unexplained))
-        on_advance(block.num_tokens)
+    # closed at once: the traceback of an error keeps this frame, and the readers with it
+    with closing(map_ahead(read, spans, num_threads=num_readers)) as blocks:
+        for span in spans:
+            first, last = shard.first_batch + span.first, shard.first_batch + span.last - 1
+            unfinished = name_batches((name, first), (name, last))
+            with naming_batch(name, first, unfinished=unfinished):
+                block, data, expected = next(blocks)
+                is_right = block.is_of_store and has_right_ids(
+                    block, data.receive(), expected.receive()
+                )
+            if not is_right:
+                unexplained = set(range(block.span.first, block.span.last)) - explained
+                explained |= unexplained
+                yield from _explain(shard, roundtrip, column, sorted(unexplained))
+            on_advance(block.num_tokens)
 
 
 def _explain(

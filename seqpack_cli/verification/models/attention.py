@@ -148,11 +148,14 @@ def _check_isolation(
 def _check_padding(
     layer: AttentionLayer, row: Row, mask: torch.Tensor, before: torch.Tensor
 ) -> Iterator[Comparison]:
-    """Check that changing the ids of padding changes no bit of the outputs of tokens."""
+    """Check that outputs of padding are finite, and that its ids change no output of a token."""
     if isinstance(row.cells, slice):
         return
     is_token = torch.zeros(len(row.ids), dtype=torch.bool, device=row.ids.device)
     is_token[row.cells] = True
+    if not bool(before[~is_token].isfinite().all()):  # they would be so in gradients too
+        name = "attention outputs of padding"
+        yield Comparison("forward", name, math.inf, 0.0, what=f"{name} are not finite")
     ids = torch.where(is_token, row.ids, (row.ids + 1) % layer.embedding.num_embeddings)
     name = "attention outputs beside changed padding"
     yield _compare_others(name, layer, (row, ids), mask, before, is_token)[1]

@@ -116,8 +116,9 @@ def _compare(
             limit = tolerances.beside_alone(quantity, alone)
             if name == "alone":
                 limit = tolerances.of_alone(quantity)
-            # outputs cannot overflow in 16 bits either, so NaN and infinity are faults there too
-            is_gate = dtype in GATES or (quantity == "outputs" and error == math.inf)
+            # outputs and states, c_n is at most the number of steps, cannot overflow in 16 bits
+            # either, so NaN and infinity are faults there too
+            is_gate = dtype in GATES or (level == "forward" and error == math.inf)
             yield Comparison(level, f"{name} {quantity}", error, limit, row, is_gate)
 
 

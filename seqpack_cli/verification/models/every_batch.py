@@ -9,6 +9,7 @@ fetched. A batch that is too large for one call is run in groups of rows and win
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,19 +98,20 @@ def run_every_batch(
         sum_of_ids = int(cells.sum(dtype=np.int64))
         return _Batch(index, shard.path.name, rows, sender.send(cells), varies, sum_of_ids)
 
-    batches = map_ahead(read, indices, num_threads=NUM_READERS)
     started: list[BatchRun] = []  # their values are on the device
-    for number, index in enumerate(indices, start=1):
-        place = (shards.open_shard(shards.find(index)[0]).path.name, index)
-        first = (started[0].shard, started[0].index) if started else place
-        with naming_batch(*place, unfinished=name_batches(first, place)), torch.no_grad():
-            started.append(_try_batch(model, next(batches), max_tokens, sender))
-            if number % RUNS_PER_FETCH and number < len(indices):
-                continue
-            fetched = torch.stack([run.values for run in started]).cpu()
-        for run, values in zip(started, fetched, strict=True):
-            yield replace(run, values=values)
-        started = []
+    # closed at once: the traceback of an error keeps this frame, and the readers with it
+    with closing(map_ahead(read, indices, num_threads=NUM_READERS)) as batches:
+        for number, index in enumerate(indices, start=1):
+            place = (shards.open_shard(shards.find(index)[0]).path.name, index)
+            first = (started[0].shard, started[0].index) if started else place
+            with naming_batch(*place, unfinished=name_batches(first, place)), torch.no_grad():
+                started.append(_try_batch(model, next(batches), max_tokens, sender))
+                if number % RUNS_PER_FETCH and number < len(indices):
+                    continue
+                fetched = torch.stack([run.values for run in started]).cpu()
+            for run, values in zip(started, fetched, strict=True):
+                yield replace(run, values=values)
+            started = []
 
 
 def count_fitting_tokens(model: Model) -> int:

@@ -89,10 +89,12 @@ def measure_layouts(
             break
     for number in range(1, MAX_ROUNDS):
         layouts = MEASURED_LAYOUTS[::-1] if number % 2 else MEASURED_LAYOUTS
-        for trial in trials:
-            if number == 1 or clock() - started <= seconds:
-                with computing(trial.shard, trial.index):
+        before, trials = trials, []
+        for trial in before:
+            with computing(trial.shard, trial.index):
+                if number == 1 or clock() - started <= seconds:
                     _run_trial(model, trial, layouts, clock)
+                trials.append(trial)
     model.recurrent.train(was_training)
     return [_sum_up(trials, layout) for layout in MEASURED_LAYOUTS] if trials else []
 
