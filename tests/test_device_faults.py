@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from shard_reference import make_shards
+from shard_reference import make_shards, make_store, make_texts
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from seqpack_cli import Executor, PackOptions, pack
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.verification import levels, stream_levels, verify_run
@@ -388,6 +389,25 @@ def test_fault_of_batches_in_several_shards_names_both(
 def test_fault_that_shows_late_is_named(shards: Path) -> None:
     with Late(), fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
         verify(shards)
+
+
+def test_fault_names_the_split_and_the_side_of_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [make_store(tmp_path / side, make_texts(range(1, 40))) for side in ("one", "two")]
+    options = PackOptions(batch_size=64, split="train=0.5,test=rest")
+    pack(stores[0], tmp_path / "out", options, decoder=stores[1], executor=Executor(num_workers=1))
+    computed: list[Any] = []
+
+    def fail(inputs: Any) -> None:
+        computed.append(inputs)
+        if len(computed) == 4:
+            raise RuntimeError(FAULT)
+
+    run_before(monkeypatch, fail)
+    place = "test: decoder: shard-00000.safetensors: batch 0"
+    with fails(f"{place}: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
+        verify(tmp_path / "out")
 
 
 def test_fault_of_the_roundtrip_names_the_batches(

@@ -108,6 +108,15 @@ def naming_batch(shard: str, index: int, *, unfinished: str = "") -> Iterator[No
         raise
 
 
+@contextmanager
+def naming_part(name: str) -> Iterator[None]:
+    """Put the name of a split, or of a side of pairs, in front of an error of the machine."""
+    try:
+        yield
+    except MachineError as error:
+        raise MachineError(f"{name}: {error.message}", hint=error.hint) from error.__cause__
+
+
 def read_refusal(error: RuntimeError) -> str | None:
     """Return why cuDNN or cuBLAS refused to compute something; None for all other errors.
 

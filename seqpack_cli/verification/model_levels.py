@@ -15,7 +15,6 @@ from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.batch_ids import CELLS_PER_TOKEN, choose_limits, take_ids
 from seqpack_cli.verification.models.computation import (
-    LEAST_DEVIATION,
     Comparison,
     check_backward,
     check_forward,
@@ -33,6 +32,10 @@ from seqpack_cli.verification.report import LevelReport
 from seqpack_cli.verification.stream_levels import compare_streams
 
 RUN, COMPARE = "run", "compare"
+# Outputs of a batch of different tokens differ by this at least. The least measured with 2 layers
+# of 4 units was 4.5e-4 (150 models, two tokens), with 3 layers 2e-5, and with 12 layers of 64 2e-9.
+LEAST_SPREAD = 1e-4
+MAX_SPREAD_LAYERS = 2  # outputs of deeper models hardly depend on a single token
 
 
 def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
@@ -56,6 +59,9 @@ def verify_every_batch(run: Verification, batches: BatchTable) -> BatchTable:
                 continue
             _check_run(run, level, batch)
             num_split += batch.num_groups > 1
+    if options.num_layers > MAX_SPREAD_LAYERS:
+        what = f"with {options.num_layers} layers, not checked that outputs differ between tokens"
+        run.report.notes.append(f"{RUN}: {what}")
     if num_split:
         number = "1 batch" if num_split == 1 else f"{num_split:,} batches"
         what = f"computed the rows of {number} in groups, of at most {MAX_ROWS:,}"
@@ -73,8 +79,8 @@ def _check_run(run: Verification, level: LevelReport, batch: BatchRun) -> None:
         what = f"ids add up to {sum_of_ids:.0f} on the device, {batch.sum_of_ids} on disk"
     elif not math.isfinite(spread):
         what = "outputs are not finite"
-    elif batch.varies and spread < LEAST_DEVIATION:
-        what = f"outputs differ by at most {spread:.2g}, expected {LEAST_DEVIATION} or more"
+    elif batch.varies and run.options.num_layers <= MAX_SPREAD_LAYERS and spread < LEAST_SPREAD:
+        what = f"outputs differ by at most {spread:.2g}, expected {LEAST_SPREAD} or more"
     if what is not None:
         run.add(Finding(RUN, batch.shard, what, batch.index))
         return

@@ -18,6 +18,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.verification.device import naming_part
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integer_levels import PlannedAgain, verify_structure
 from seqpack_cli.verification.integers.pair_documents import Documents, compare_documents
@@ -69,11 +70,14 @@ def verify_pairs(
         verify_targets(run, stores)
     tables = _add(report, runs, tables, _check_structure(runs, tables))
     with steadily(runs[0]):
-        tables = [send_through(*each) for each in zip(runs, tables, packed, strict=True)]
+        for number, (name, run) in enumerate(zip(SIDES, runs, strict=True)):
+            with naming_part(name):
+                tables[number] = send_through(run, tables[number], packed[number])
         tables = _keep_common(runs, tables)
         tables = _verify_documents(report, runs, tables)
-        for run, batches in zip(runs, tables, strict=True):
-            compute(run, batches)
+        for name, run, batches in zip(SIDES, runs, tables, strict=True):
+            with naming_part(name):
+                compute(run, batches)
     if options.self_test:
         _run_self_test(report, runs, tables)
     return report, runs

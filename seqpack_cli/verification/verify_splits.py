@@ -14,6 +14,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.verification.device import naming_part
 from seqpack_cli.verification.integers.split_documents import (
     SplitOwners,
     compare_assignment,
@@ -53,7 +54,8 @@ def verify_splits(
     stores = find_packed_stores(first, options)  # all have the same stores: see `open_splits`
     sides = [SplitOwners([*splits.splits]) for _ in first.sides]
     for number, (name, shards) in enumerate(splits.splits.items()):
-        report.splits[name], runs = _verify_split(shards, stores, options, device, progress)
+        with naming_part(name):
+            report.splits[name], runs = _verify_split(shards, stores, options, device, progress)
         for owners, run in zip(sides, runs, strict=True):
             place = name if run.shards.side is None else f"{name}: {run.shards.side}"
             if run.coverage is None:
