@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+FIRST = "environment"  # the part that runs whatever is chosen
 LAST_LINES = 1000
 SECONDS_TO_STOP = 5
 running: set[int] = set()  # process groups
@@ -33,6 +34,16 @@ class Command:
     name: str
     arguments: tuple[str, ...]
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Commands that run one after another, then commands that run several at a time."""
+
+    seconds: float
+    commands: tuple[Command, ...] = ()
+    together: tuple[Command, ...] = ()
+    is_chosen: bool = True  # runs unless parts are named
 
 
 def run_command(command: Command, end: float) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from cuda_commands import ROOT, Command
-from cuda_report import FIRST, Part
+from cuda_commands import FIRST, ROOT, Command, Part
 
 SEQPACK = ("-m", "seqpack_cli")
 LAST_FILES = ("test_cuda.py", "test_cuda_kernels.py", "test_cases_input.py")  # the slowest last

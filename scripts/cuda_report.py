@@ -19,23 +19,12 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cuda_commands import Command, leave, run_command, stopping
-
-FIRST = "environment"
-
-
-@dataclass(frozen=True)
-class Part:
-    """Commands that run one after another, then commands that run several at a time."""
-
-    seconds: float
-    commands: tuple[Command, ...] = ()
-    together: tuple[Command, ...] = ()
-    is_chosen: bool = True  # runs unless parts are named
+from cuda_commands import FIRST, Command, Part, leave, run_command, stopping
+from cuda_parts import list_parts
 
 
 class Report:
@@ -135,8 +124,6 @@ def stretch(parts: dict[str, Part], seconds: float) -> dict[str, Part]:
 
 def main() -> None:
     """Run the chosen parts."""
-    from cuda_parts import list_parts
-
     parser = argparse.ArgumentParser(prog="scripts/cuda.sh", description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", help="Folder for cuda.json.")
     parser.add_argument("--device", default="cuda", help="cpu rehearses all but the tests.")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from cuda_commands import Command, find_json
+from cuda_commands import Command, Part, find_json
 from cuda_parts import LONGEST, find_files, list_parts
-from cuda_report import Part, Report, choose, run_parts, stretch
+from cuda_report import Report, choose, run_parts, stretch
 
 ROOT = Path(__file__).parent.parent
 
