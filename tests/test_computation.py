@@ -65,6 +65,16 @@ def test_all_ways_agree(cell: str, layout: str, dtype: torch.dtype, remembers: b
         assert failed(check, model, ids) == set()
 
 
+def test_gradients_are_computed_as_the_caller_set_it_between_comparisons() -> None:
+    model, ids, generator = make_model("lstm"), make_ids(), torch.Generator()
+    unfinished = check_forward(model, ids, generator=generator)  # as a traceback may keep it
+    next(unfinished)
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        assert failed(check_backward, model, ids) == set()
+        assert not torch.is_grad_enabled()
+
+
 # In these any two values of any two options meet; the others are slow.
 FAST_SHAPES = {
     ("lstm", 1, False, True, torch.float64),

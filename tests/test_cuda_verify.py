@@ -30,6 +30,8 @@ for number in range(int(sys.argv[1]), {len(RUNS)}):
         os._exit({DEVICE_IS_LOST})
 """
 SMALLEST = [["--level", "structure"], ["--level", "roundtrip"], ["--cell", "none"]]
+HERE = (str(ROOT), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", ""))
+WITH_SOURCES = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, HERE))}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ def test_ctrl_c_ends_the_runs_and_keeps_those_that_ended(shards: Path) -> None:
     started = subprocess.Popen(
         [sys.executable, "scripts/cuda_verify.py", str(shards), "cpu"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=WITH_SOURCES,
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,
@@ -102,7 +104,7 @@ def test_process_ends_when_its_device_is_lost() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts")))},
+        env=WITH_SOURCES,
         capture_output=True,
         text=True,
     )
@@ -120,7 +122,7 @@ def test_device_is_lost_after_an_assertion_of_a_kernel() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts")))},
+        env=WITH_SOURCES,
         capture_output=True,
         text=True,
     )

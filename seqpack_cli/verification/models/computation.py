@@ -52,6 +52,7 @@ class Comparison:
         return f"{self.quantity}: error {self.error:.2g}, limit {self.limit:.2g}"
 
 
+@torch.no_grad()  # while it computes, not while its caller has the next comparison
 def check_forward(
     model: Model,
     ids: BatchIds,
@@ -67,16 +68,16 @@ def check_forward(
         ways: by name, `alone` among them.
         reference: run in float64; every way is compared with it.
     """
-    with torch.no_grad():
-        exact = reference(model.in_float64(), ids)
-        values = {name: _values(way(model, ids)) for name, way in ways.items()}
-        yield from _compare("forward", values, _values(exact), model, ids)
-        yield from _check_not_vacuous(exact, remembers=model.remembers)
-        for name, way in ways.items():
-            if name != "alone":  # which has no other rows
-                yield from _check_isolation(name, way, model, ids, generator, values[name])
+    exact = reference(model.in_float64(), ids)
+    values = {name: _values(way(model, ids)) for name, way in ways.items()}
+    yield from _compare("forward", values, _values(exact), model, ids)
+    yield from _check_not_vacuous(exact, remembers=model.remembers)
+    for name, way in ways.items():
+        if name != "alone":  # which has no other rows
+            yield from _check_isolation(name, way, model, ids, generator, values[name])
 
 
+@torch.enable_grad()
 def check_backward(
     model: Model,
     ids: BatchIds,
