@@ -33,6 +33,13 @@ UNKNOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NotImplemented</Code><Message>A header implies functionality that is not implemented
 </Message></Error>"""
 SIGNED = "AWS4-HMAC-DIGEST Credential=tester/20260101/us-east-1/s3/aws4_request"
+# Moto lists the folder of its services twice for each request: once is enough.
+SERVER = """
+from moto import backends, server
+services = list(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: services
+server.main()
+"""
 ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
 # Answers of the proxy itself, and faults that end there.
 OWN_HEADERS = {"connection", "content-length", "date", "expect", "server", "transfer-encoding"}
@@ -278,7 +285,7 @@ def s3_address() -> Iterator[str]:
     """Run a server, and yield its address when it answers."""
     for package in ("moto", "s3fs"):
         pytest.importorskip(package)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:

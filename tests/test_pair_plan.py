@@ -110,7 +110,7 @@ def pack_options(draw: st.DrawFn) -> dict[str, Any]:
     return values
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     values=pack_options(),
     where=st.sampled_from([None, "number < 20", "decoder.number < 20", "decoder.@length != 5"]),

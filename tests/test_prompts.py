@@ -13,7 +13,6 @@ import safetensors.numpy
 import xxhash
 from command import check_refused, run
 from conftest import HERE
-from ray.cluster_utils import Cluster
 from reference import read_folder, read_store_documents, slow_sequences
 from tokenizer_kinds import tokenizer_of
 from unfinished import stopping_before_manifest
@@ -181,13 +180,6 @@ def test_store_is_the_same_for_any_encoder_workers_and_interruption(
     (tmp_path / "again" / "part-00001.json").unlink()
     tokenize(corpus, tmp_path / "again", options, executor=HERE)
     assert read_folder(tmp_path / "again") == read_folder(store)
-
-
-def test_store_made_on_ray_is_the_same(
-    store: Path, corpus: Path, tmp_path: Path, options: TokenizeOptions, cluster: Cluster
-) -> None:
-    tokenize(corpus, tmp_path / "ray", options, executor=Executor("ray"))
-    assert read_folder(tmp_path / "ray") == read_folder(store)
 
 
 def test_sequences_are_the_same_for_any_size_of_parts(

@@ -84,6 +84,35 @@ def test_tokenize_gives_the_bytes_of_a_local_run(
     assert "already complete" in again.stdout
 
 
+def test_columns_prompts_and_pieces_are_those_of_a_local_run(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """What else is read from a record, and what a store keeps of it for pack."""
+    records = [
+        {
+            **{"q": f"{number} ", "a": f"text {number} " * (number % 5), "of": "ßaZ"[number // 40]},
+            **{"score": number / 3, "number": number - 2**62},
+        }
+        for number in range(120)
+    ]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    fields = ("--prompt-field", "q", "--completion-field", "a", "--keep", "of:class")
+    fields += ("--keep", "score:float", "--keep", "number")
+    sizes = ("--max-length", 16, "--overlap", 3, "--part-bytes", 900)
+    selection = ("--where", "score > 3", "--shard-bytes", 900)
+    for name, how in (("here", ("--num-workers", 1)), ("ray", RAY)):
+        folder = tmp_path / name
+        made = run("tokenize", corpus, *fields, *sizes, "-o", folder / "store", *how)
+        assert made.exit_code == 0, made.stderr
+        made = run("pack", folder / "store", *selection, "-o", folder / "shards", *how)
+        assert made.exit_code == 0, made.stderr
+    found, expected = (read_tree(tmp_path / name) for name in ("ray", "here"))
+    assert found == expected
+    assert sum(name.endswith(".columns.safetensors") for name in found) > 3
+    assert sum("shards/shard-" in name for name in found) > 2
+
+
 def test_import_gives_the_bytes_of_a_local_run(
     cluster: Cluster, store: Path, tmp_path: Path
 ) -> None:

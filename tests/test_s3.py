@@ -268,15 +268,15 @@ def test_splits_of_stores_are_packed_in_an_object_store_as_on_a_disk(
             raise Stop
 
     options = {"passes": "more-store=1.5", "shard_bytes": SHARD_BYTES, "batch_size": 16}
-    packing = PackOptions(split="train=0.6,validation=0.2,test=rest", **options)
+    packing = PackOptions(split="train=0.6,test=rest", **options)
     with pytest.raises(Stop):
         pack(there, f"{url}/out", packing, executor=HERE, progress=Progress(on_advance=stop))
     result = run("inspect", f"{url}/out")
     assert result.exit_code == 4
-    assert re.match(rf"Error: {url}/out: incomplete run, \d of 3 splits finished", result.stderr)
+    assert re.match(rf"Error: {url}/out: incomplete run, 1 of 2 splits finished", result.stderr)
     for split in (packing.split, "train=0.8,dev=rest"):
         packing = replace(packing, split=split)
-        overwrite = split != "train=0.6,validation=0.2,test=rest"
+        overwrite = split != "train=0.6,test=rest"
         for stores, place in ((there, f"{url}/out"), (here, tmp_path / "out")):
             _, was_complete = pack(stores, place, packing, executor=HERE, overwrite=overwrite)
             assert not was_complete
@@ -409,7 +409,7 @@ BEATING = """
 import sys
 from seqpack_cli.__main__ import run
 from seqpack_cli.files import lease
-lease.BEAT_SECONDS = 1.0
+lease.BEAT_SECONDS = 0.5
 sys.exit(run())
 """
 
@@ -432,7 +432,7 @@ def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
 
 
 def test_a_second_writer_is_refused_while_the_first_lives(server, url, texts, monkeypatch):
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 1.0)  # who is refused waits for a beat
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.5)  # who is refused waits for a beat
     arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
     with server.breaking("stall", "PutObject", key=r"part-00000\.bin", limit=1) as fault:
         child = start(*arguments, "--num-workers", 1, code=BEATING)

@@ -307,7 +307,7 @@ def arguments_without(arguments: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(word for word in arguments if word != "--overwrite")
 
 
-@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_continues_with_the_same_bytes(
     store: Path, tmp_path: Path, step: int
 ) -> None:
@@ -322,7 +322,7 @@ def test_a_run_that_is_killed_continues_with_the_same_bytes(
     )
 
 
-@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
 def test_overwrite_with_other_splits_leaves_the_old_ones_or_a_run_that_continues(
     store: Path, tmp_path: Path, step: int
 ) -> None:

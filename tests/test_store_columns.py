@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import xxhash
-from ray.cluster_utils import Cluster
 from reference import read_folder
 from unfinished import stopping_before_manifest
 
-from seqpack_cli import Executor, PackOptions, TokenizeOptions, open_store, pack, tokenize
+from seqpack_cli import Executor, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import spool
 from seqpack_cli.tokens.columns import part_columns
@@ -108,17 +107,6 @@ def test_stores_are_equal_whatever_made_them(
     workers = Executor(num_workers=2 if encoder == "auto" else 1)
     tokenize(corpus, tmp_path / "other", options, executor=workers)
     assert read_folder(tmp_path / "other") == read_folder(store)
-
-
-def test_stores_and_shards_made_on_ray_are_equal(
-    store: Path, corpus: Path, tmp_path: Path, cluster: Cluster
-) -> None:
-    tokenize(corpus, tmp_path / "other", OPTIONS, executor=Executor("ray"))
-    assert read_folder(tmp_path / "other") == read_folder(store)
-    packing = PackOptions(where=["score > 3"], shard_bytes=4000)
-    for name, executor in (("here", Executor(num_workers=1)), ("ray", Executor("ray"))):
-        pack(store, tmp_path / name, packing, executor=executor)
-    assert read_folder(tmp_path / "ray") == read_folder(tmp_path / "here")
 
 
 def test_an_interrupted_run_reuses_its_parts(store: Path, corpus: Path, tmp_path: Path) -> None:
