@@ -1,6 +1,6 @@
 """Stores of conversations beside transformers: ids and masks equal, one by one.
 
-A thousand conversations: texts of sample_data cut into turns, and hostile ones. Two things differ
+Hundreds of conversations: texts of sample_data cut into turns, and hostile ones. Two things differ
 by design, and are checked on their own: a token that straddles a border is no target here, and
 special tokens that a message spells are text here.
 """
@@ -51,7 +51,7 @@ HOSTILE = [
     "🙂👩\u200d👧",
 ]
 HOSTILE += ["a" * 300, "{{ bos_token }}", "{% generation %}", "[INST]", "\r\n", "\u00a0x", "\x00"]
-NUM_CONVERSATIONS = 1000
+NUM_CONVERSATIONS = 300
 
 
 @pytest.mark.parametrize(("kind", "template"), [("bytes", CHATML), ("metaspace", INST)])

@@ -151,10 +151,10 @@ def test_stores_are_compared_as_a_slow_look_does(
     monkeypatch.setattr(store_blocks, "IDS_PER_BLOCK", ids_per_block)
     monkeypatch.setattr(store_blocks, "IDS_KEPT", 50)
     generator = random.Random(seed)
-    texts = make_texts([generator.randint(1, 9) for _ in range(generator.randint(20, 60))], seed)
+    texts = make_texts([generator.randint(1, 9) for _ in range(generator.randint(12, 30))], seed)
     others = [
         generator.choice([text] * 8 + [text[:-1] + "!", text + "x", text[1:] or "?"])
-        for text in texts[: generator.randint(15, len(texts))]
+        for text in texts[: generator.randint(9, len(texts))]
     ]
     a = store(tmp_path, "a", texts, part_bytes=generator.choice([1, 60, 1000]))
     b = store(tmp_path, "b", others, part_bytes=generator.choice([60, 1000]))
