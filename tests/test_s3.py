@@ -409,7 +409,7 @@ BEATING = """
 import sys
 from seqpack_cli.__main__ import run
 from seqpack_cli.files import lease
-lease.BEAT_SECONDS = 0.5
+lease.BEAT_SECONDS = 1.0
 sys.exit(run())
 """
 
@@ -432,7 +432,7 @@ def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
 
 
 def test_a_second_writer_is_refused_while_the_first_lives(server, url, texts, monkeypatch):
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.5)  # who is refused waits for a beat
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 1.0)  # who is refused waits for a beat
     arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
     with server.breaking("stall", "PutObject", key=r"part-00000\.bin", limit=1) as fault:
         child = start(*arguments, "--num-workers", 1, code=BEATING)

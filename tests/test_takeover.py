@@ -23,7 +23,7 @@ from seqpack_cli.files import lease
 from seqpack_cli.files.url import Url
 
 BUCKET = "takeover"
-BEAT_SECONDS = 0.3
+BEAT_SECONDS = 0.5
 SECONDS = 60  # until a child process counts as hanging
 TEXT = "".join(f"line {number} of the corpus\n" for number in range(60))
 QUICK = f"""
