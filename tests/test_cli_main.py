@@ -53,6 +53,13 @@ def test_help_of_every_command_explains_every_option(name):
     assert f"seqpack {name} " in result.stdout.split("Options:")[0], "an example in the help"
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"), [("verify", "--sample N|all "), ("pack", "--buckets auto|K1,K2,… ")]
+)
+def test_help_spells_a_value_as_it_is_typed(name, shown):
+    assert shown in run(name, "--help").stdout
+
+
 def test_help_loads_no_heavy_package():
     loaded = _loaded_by(("--help",), *((name, "--help") for name in COMMANDS))
     assert not loaded & (HEAVY | OF_RUNS)

@@ -111,6 +111,8 @@ def test_inspect_shows_the_numbers_of_both_sides(folder: Path) -> None:
     }
     alone = ask("inspect", folder / "padded", "--side", "decoder")
     assert alone["side"] == "decoder"
+    shown = run("inspect", folder / "padded", "--side", "decoder").stdout
+    assert "  bucket keys        (4, 6) (9, 12)\n" in shown  # as in --buckets
     assert {**alone, **decoder} == alone
 
 

@@ -28,6 +28,17 @@ def test_train_tokenizer_gives_a_tokenizer_that_tokenize_takes(tmp_path):
     assert len(store[0]) < len("to be or not to be")
 
 
+def test_train_tokenizer_prints_what_it_wrote_as_json(tmp_path):
+    (tmp_path / "a.txt").write_text("to be or not to be\n" * 20)
+    tokenizer = tmp_path / "tokenizer.json"
+    result = run(
+        "train-tokenizer", tmp_path / "a.txt", "--vocab-size", 270, "-o", tokenizer, "--json"
+    )
+    assert result.exit_code == 0, result.stderr
+    vocab_size = len(json.loads(tokenizer.read_bytes())["model"]["vocab"])
+    assert json.loads(result.stdout) == {"vocab_size": vocab_size, "file": str(tokenizer)}
+
+
 def test_sample_tokenizer_is_what_its_command_makes(tmp_path, monkeypatch):
     """The command stands in the README; it gives the file in sample_data byte for byte."""
     monkeypatch.chdir(SAMPLE_DATA.parent)
@@ -35,6 +46,17 @@ def test_sample_tokenizer_is_what_its_command_makes(tmp_path, monkeypatch):
     result = run("train-tokenizer", "sample_data", "--vocab-size", 2000, "-o", made)
     assert result.exit_code == 0, result.stderr
     assert made.read_bytes() == (SAMPLE_DATA / "tokenizer.json").read_bytes()
+
+
+def test_unigram_that_lacks_room_for_all_characters_names_the_option(tmp_path):
+    (tmp_path / "a.txt").write_text("abcdefghijklmnopqrstuvwxyz\n" * 20)
+    arguments = ("--model", "unigram", "--vocab-size", 20, "-o", tmp_path / "tokenizer.json")
+    result = run("train-tokenizer", tmp_path / "a.txt", *arguments)
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "Error: --model unigram: The vocabulary is not large enough to contain all chars\n\n"
+        "hint: pass a larger --vocab-size\n"
+    )
 
 
 def test_train_tokenizer_does_not_replace_a_file(tmp_path):

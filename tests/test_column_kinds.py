@@ -102,6 +102,9 @@ def test_a_value_outside_the_fixed_classes_is_refused() -> None:
     assert reader.read_all(["no", "maybe"], ["", ""]) is None
     with pytest.raises(BadRecordError, match="is 'maybe', expected one of 'no', 'yes'"):
         reader.read("maybe", "")
+    reader = KINDS["class"].make_reader(Field("label", "boolean", (False,)))
+    with pytest.raises(BadRecordError, match="is true, expected one of false"):
+        reader.read(True, "")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_text_field_without_fields_is_refused(command: tuple[str, ...]) -> None:
     check_refused(
         run(*command, "a.txt", "--text-field", "body"),
         2,
-        "--text-field body: the input is text, expected jsonl, parquet or csv",
+        "--text-field body: the input is text, expected jsonl, json, parquet, arrow or csv",
         "hint: pass --format jsonl if each line is a JSON object, or omit --text-field",
     )
     Path("b.jsonl").write_bytes(b'{"body": "two"}\n')

@@ -198,6 +198,7 @@ def test_plan_of_shards_is_refused(store: Path, tmp_path: Path) -> None:
     assert run("pack", store, "-o", shards).exit_code == 0
     result = run("plan", shards)
     assert (result.exit_code, result.stderr) == (
-        2,
-        f"Error: {shards}: shards are packed already\n\nhint: name their token store\n",
+        4,
+        f"Error: {shards}/manifest.json: format 'seqpack.shards', expected 'seqpack.tokens'\n\n"
+        "hint: these are shards: pass the token store they were packed from\n",
     )

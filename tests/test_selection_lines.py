@@ -176,7 +176,7 @@ def test_sequence_of_all_splits_names_its_split() -> None:
             ("inspect", "out", "--vocabulary"),
             4,
             (
-                "out/manifest.json: format 'seqpack.splits', expected 'seqpack.tokens'",
+                "out/manifest.json: format 'seqpack.splits', expected 'seqpack.shards'",
                 "these are splits: name one of them, such as out/train",
             ),
         ),
@@ -195,6 +195,19 @@ def test_commands_that_take_one_split_name_one(
 ) -> None:
     assert run("pack", "a", "b", "-o", "out", *SPLIT).exit_code == 0
     check_refused(run(*arguments), code, lines[0], f"hint: {lines[1]}")
+
+
+@pytest.mark.usefixtures("stores")
+@pytest.mark.parametrize(
+    "arguments", [("pack", "out", "-o", "again"), ("plan", "out"), ("plan", "a", "out")]
+)
+def test_commands_that_take_token_stores_name_them_where_splits_are_given(
+    arguments: tuple[str, ...],
+) -> None:
+    assert run("pack", "a", "b", "-o", "out", *SPLIT).exit_code == 0
+    message = "out/manifest.json: format 'seqpack.splits', expected 'seqpack.tokens'"
+    hint = "hint: these are splits: pass the token store they were packed from"
+    check_refused(run(*arguments), 4, message, hint)
 
 
 @pytest.mark.usefixtures("stores")

@@ -45,8 +45,8 @@ format_option = click.option(
     default="auto",
     show_default=True,
     help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
-    "for unknown suffixes of files that are named or match --include. jsonl is one JSON object per "
-    "line, json one array of objects. csv includes tab-separated files (.tsv).",
+    "for unknown suffixes of files that are named, match a glob, or match --include. jsonl is one "
+    "JSON object per line, json one array of objects. csv includes tab-separated files (.tsv).",
 )
 decoder_option = click.option(
     "--decoder",

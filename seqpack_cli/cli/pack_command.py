@@ -86,6 +86,7 @@ from seqpack_cli.runs.executor import Executor
 @click.option(
     "--buckets",
     type=BUCKETS,
+    metavar=BUCKETS.name,
     help="Bucket lengths, such as 32,64,128. Each sequence goes into the smallest bucket that "
     "holds it, and a batch takes sequences of one bucket only; padded rows get the bucket's "
     "length as width. Of pairs each bucket has two lengths, such as '(10,15),(20,25)'. auto: "
@@ -174,7 +175,7 @@ def command(
 ) -> None:
     """Pack token stores into shards: files of batches that are ready to train on.
 
-    STORE is a folder that `seqpack tokenize` wrote; several are packed as one, if they have the
+    STORE is a folder that tokenize or import wrote; several are packed as one, if they have the
     same tokenizer. Sequences of similar length share a batch; varlen rows hold any. The same
     command again continues an interrupted run. Read shards with seqpack_cli.ShardDataset.
 

@@ -13,9 +13,9 @@ Command = Callable[..., None]
 keep_without_target_option = click.option(
     "--keep-without-target",
     is_flag=True,
-    help="Also pack sequences of which no token is a target (see --completion-field, "
-    "--messages-field and --overlap of tokenize). By default they are dropped (counted), after "
-    "--where, since they add nothing to the loss.",
+    help="Keep sequences of which no token is a target (see --completion-field, --messages-field "
+    "and --overlap of tokenize). By default pack drops and counts them, after --where, since they "
+    "add nothing to the loss, and plan leaves out the same ones.",
 )
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(

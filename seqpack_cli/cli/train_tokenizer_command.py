@@ -11,12 +11,13 @@ from seqpack_cli.cli.options import (
     errors_only_option,
     file_options,
     format_option,
+    json_option,
     output_option,
     overwrite_option,
     record_options,
     text_field_option,
 )
-from seqpack_cli.cli.output import print_lines
+from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
@@ -61,9 +62,15 @@ from seqpack_cli.files.url import Place
 @text_field_option
 @record_options
 @overwrite_option
+@json_option
 @errors_only_option
 def command(
-    inputs: tuple[str, ...], output: Place, overwrite: bool, quiet: bool, **options: Any
+    inputs: tuple[str, ...],
+    output: Place,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Train a tokenizer on text files and write it as a tokenizer.json of the tokenizers library.
 
@@ -80,12 +87,14 @@ def command(
     from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
 
     with show_progress("train", "B", quiet=quiet) as progress:
-        num_tokens = train_tokenizer(
+        vocab_size = train_tokenizer(
             inputs,
             output,
             TrainTokenizerOptions(**options),
             overwrite=overwrite,
             progress=progress,
         )
-    if not quiet:
-        print_lines(f"{output}: {num_tokens:,} tokens")
+    if as_json:
+        print_json({"vocab_size": vocab_size, "file": str(output)})
+    elif not quiet:
+        print_lines(f"{output}: {vocab_size:,} tokens")

@@ -99,6 +99,7 @@ EXIT_FAULT = 1
 @click.option(
     "--sample",
     type=SampleType(),
+    metavar=SampleType.name,
     default=32,
     show_default=True,
     help="Number of batches whose results are compared at the levels forward, backward and model, "

@@ -58,7 +58,8 @@ def check_options_used(sources: Sequence[Source], *, document: str, text_field: 
         )
     if text_field != "text" and list(formats) == ["text"]:
         raise OptionError(
-            f"--text-field {text_field}: the input is text, expected jsonl, parquet or csv",
+            f"--text-field {text_field}: the input is text, "
+            "expected jsonl, json, parquet, arrow or csv",
             hint="pass --format jsonl if each line is a JSON object, or omit --text-field",
         )
 

@@ -74,7 +74,7 @@ def read_manifest(
     if manifest.get("format") != format_name:
         raise FolderError(
             f"{path}: format {quote(manifest.get('format'))}, expected {quote(format_name)}",
-            hint=_other_format_hint(manifest, folder),
+            hint=_other_format_hint(manifest, folder, wanted=format_name),
         )
     found_version = manifest.get("format_version")
     if type(found_version) is not int or found_version != version:
@@ -237,14 +237,14 @@ def _count_finished(folder: Place, plan: dict[str, Any]) -> str:
     return f"{sum(is_finished)} of {len(folders)}"
 
 
-def _other_format_hint(manifest: dict[str, Any], folder: Place) -> str | None:
+def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) -> str | None:
     hints = {
         "seqpack.tokens": "this is a token store: run seqpack pack on it first",
         "seqpack.shards": "these are shards: pass the token store they were packed from",
-        "seqpack.splits": "these are splits: name the folder of one of them",
+        "seqpack.splits": "these are splits: pass the token store they were packed from",
     }
-    hint, splits = hints.get(str(manifest.get("format"))), manifest.get("splits")
+    splits = wanted == "seqpack.shards" and manifest.get("splits")
     with contextlib.suppress(SeqpackError, KeyError, TypeError, IndexError):  # they may be damaged
         name = check_name(splits[0]["name"], source=folder)  # type: ignore[index]
         return f"these are splits: name one of them, such as {folder / name}"
-    return hint
+    return hints.get(str(manifest.get("format")))

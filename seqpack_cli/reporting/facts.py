@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from seqpack_cli.reporting.batch_facts import list_batches, spell_padding
+from seqpack_cli.reporting.batch_facts import list_batches, spell_keys, spell_padding
 from seqpack_cli.reporting.column_facts import find_counts
 from seqpack_cli.reporting.left_out import count_both, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
@@ -156,7 +156,7 @@ def _list_facts_of_shards(numbers: dict[str, Any]) -> Facts:
         *list_store_facts(numbers["stores"]),
     ]
     if numbers["bucket_keys"] is not None:
-        facts.append(("bucket keys", list_some(numbers["bucket_keys"])))
+        facts.append(("bucket keys", list_some(spell_keys(numbers["bucket_keys"]))))
     facts += list_nonzero(ledger, SHARDS_LEDGER)
     facts += list_repeated(ledger, numbers["options"])
     left_out = list_not_packed(ledger, numbers["options"])

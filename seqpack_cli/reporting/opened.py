@@ -39,7 +39,8 @@ def open_any(path: AnyPath) -> Opened:
         FolderError: it is neither, incomplete or damaged.
     """
     place = parse_place(path)
-    return open_shards(place) if find_format(place) == SHARDS_FORMAT else open_store(place)
+    is_packed = find_format(place) in (SHARDS_FORMAT, SPLITS_FORMAT)  # splits: an error says so
+    return open_shards(place) if is_packed else open_store(place)
 
 
 def open_any_as_one(paths: AnyPaths) -> AnyOpened:
@@ -72,15 +73,6 @@ def check_one(opened: Opened | SplitSet, option: str) -> Opened:
         f"{option}: {opened.path} holds {count(len(opened.splits), 'split')}, expected one",
         hint=f"seqpack inspect {shlex.quote(str(first))} {option}",
     )
-
-
-def check_store(opened: AnyOpened) -> AnyStore:
-    """Return one or several token stores; raise OptionError if these are shards."""
-    if isinstance(opened, ShardSet):
-        raise OptionError(
-            f"{opened.path}: shards are packed already", hint="name their token store"
-        )
-    return opened
 
 
 def choose_side(opened: AnyKind, side: str | None) -> AnyKind | ShardSet:

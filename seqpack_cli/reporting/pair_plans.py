@@ -13,7 +13,6 @@ from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan
-from seqpack_cli.reporting.opened import AnyOpened, check_store
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.progress import Progress
@@ -21,11 +20,12 @@ from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
+from seqpack_cli.tokens.open_store import AnyStore
 
 
 def compare_pair_plans(
-    encoder: AnyOpened,
-    decoder: AnyOpened,
+    encoder: AnyStore,
+    decoder: AnyStore,
     progress: Progress | None = None,
     *,
     keep_without_target: bool = False,
@@ -35,13 +35,12 @@ def compare_pair_plans(
     Takes 8 us per pair for all ways.
 
     Raises:
-        OptionError: one is shards, they do not have the same documents, or the option has no
-            effect.
+        OptionError: they do not have the same documents, or the option has no effect.
         DataError: no pair is left.
     """
-    progress, stores = progress or Progress(), [check_store(each) for each in (encoder, decoder)]
+    progress = progress or Progress()
     options = PackOptions(keep_without_target=keep_without_target).resolve(pairs=True)
-    select = Selector(*stores)
+    select = Selector(encoder, decoder)
     select.check()
     source = select(options)
     counts = source.count()
@@ -61,9 +60,9 @@ def compare_pair_plans(
     names = ("num_pairs", "num_tokens", "num_dropped_pairs", "num_dropped_tokens")
     return {
         "kind": "plans",
-        "path": " + ".join(store.shown_path for store in stores),
-        "stores": [str(each.path) for each in stores[0].stores],
-        "decoder_stores": [str(each.path) for each in stores[1].stores],
+        "path": " + ".join(store.shown_path for store in (encoder, decoder)),
+        "stores": [str(each.path) for each in encoder.stores],
+        "decoder_stores": [str(each.path) for each in decoder.stores],
         **{name: both[name] for name in names},
         "longest": [int(side.longest.max()) for side in sides],
         "plans": list(plans.values()),

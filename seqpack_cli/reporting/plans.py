@@ -8,7 +8,6 @@ from typing import Any
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.reporting.opened import AnyOpened, check_store, open_any_as_one
 from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.pair_plans import compare_pair_plans
 from seqpack_cli.runs.arguments import checks_arguments
@@ -16,7 +15,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.tokens.open_store import AnyPaths
+from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
 
 
 @checks_arguments
@@ -44,28 +43,28 @@ def plan(
         padding ratio is that of both sides together, and `encoder` and `decoder` have their own.
 
     Raises:
-        OptionError: these are shards, several stores differ in tokenizer or columns, an option has
-            no effect, or both sides do not have the same documents.
+        OptionError: several stores differ in tokenizer or columns, an option has no effect, or
+            both sides do not have the same documents.
         DataError: no sequence has a target.
-        FolderError: a store is incomplete or damaged.
+        FolderError: a store is incomplete, damaged or something else.
     """
-    opened = open_any_as_one(stores)
+    store = open_stores(parse_places(stores), wanted=())
     if decoder is None:
-        return compare_plans(opened, progress, keep_without_target=keep_without_target)
-    other = open_any_as_one(decoder)
-    return compare_pair_plans(opened, other, progress, keep_without_target=keep_without_target)
+        return compare_plans(store, progress, keep_without_target=keep_without_target)
+    other = open_stores(parse_places(decoder), wanted=())
+    return compare_pair_plans(store, other, progress, keep_without_target=keep_without_target)
 
 
 def compare_plans(
-    opened: AnyOpened, progress: Progress | None = None, *, keep_without_target: bool = False
+    store: AnyStore, progress: Progress | None = None, *, keep_without_target: bool = False
 ) -> dict[str, Any]:
     """Plan a store in many ways and return the numbers of each; 0.8 us per sequence for all.
 
     Raises:
-        OptionError: these are shards, or the option has no effect.
+        OptionError: the option has no effect.
         DataError: no sequence has a target.
     """
-    progress, store = progress or Progress(), check_store(opened)
+    progress = progress or Progress()
     source = SelectedStore(store, PackOptions(keep_without_target=keep_without_target))
     counts = source.count()
     kept = counts.kept

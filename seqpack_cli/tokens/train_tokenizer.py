@@ -140,7 +140,8 @@ def _train(
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = MAKERS[options.model](options)
-        with catch_failure():
+        hint = "pass a larger --vocab-size" if options.model == "unigram" else None
+        with catch_failure(f"--model {options.model}", hint):
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
     return tokenizer
 

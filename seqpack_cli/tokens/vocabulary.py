@@ -219,7 +219,7 @@ def find_saved_limits(tokenizer_json: bytes) -> list[str]:
 
 
 @contextmanager
-def catch_failure() -> Iterator[None]:
+def catch_failure(place: str = "tokenizer.json", hint: str | None = None) -> Iterator[None]:
     """Turn errors and panics of `tokenizers` into DataError."""
     try:
         yield
@@ -228,7 +228,7 @@ def catch_failure() -> Iterator[None]:
     except BaseException as error:
         if not is_failure(error):
             raise
-        raise DataError(f"tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+        raise DataError(f"{place}: {' '.join(str(error).split())[:200]}", hint=hint) from error
 
 
 def _is_tokenizer(data: bytes) -> bool:

@@ -20,6 +20,7 @@ from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.token_store import TokenStore
@@ -72,7 +73,7 @@ def open_exported(path: AnyPath) -> TokenStore | ShardSet:
         OptionError: the shards hold pairs.
     """
     place = parse_place(path)
-    if find_format(place) != SHARDS_FORMAT:
+    if find_format(place) not in (SHARDS_FORMAT, SPLITS_FORMAT):  # splits: an error says so
         return open_store(place)
     shards = open_shards(place)
     if shards.decoder is not None:

@@ -17,7 +17,14 @@ import numpy as np
 from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_class_test
-from seqpack_cli.tokens.columns.kind import Collected, Field, Kind, Label, wrong_value_error
+from seqpack_cli.tokens.columns.kind import (
+    Collected,
+    Field,
+    Kind,
+    Label,
+    quote_value,
+    wrong_value_error,
+)
 from seqpack_cli.tokens.columns.number_kinds import LARGEST, SMALLEST, parse_number
 
 MAX_CLASSES = 1 << 20
@@ -91,7 +98,7 @@ class ClassReader:
         del text
         label = read_label(self.name, value, self.value_type)
         if self.class_names is not None and label not in self._known:
-            known = join_items(map(quote, self.class_names))
+            known = join_items(map(quote_value, self.class_names))
             raise wrong_value_error(self.name, value, f"one of {known}")
         return label
 

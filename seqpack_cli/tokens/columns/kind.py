@@ -117,9 +117,17 @@ def wrong_value_error(
     Args:
         other_kind: one that accepts the value, for the hint.
     """
-    names = {type(None): "null", bool: str(value).lower(), list: "a list", dict: "an object"}
-    found = names.get(type(value)) or quote(value)
-    reason = f"field {quote(name)} is {found}, expected {expected}"
+    reason = f"field {quote(name)} is {quote_value(value)}, expected {expected}"
     if other_kind is None:
         return BadRecordError(reason)
     return BadRecordError(reason, f"pass {KEEP} {shlex.quote(f'{name}:{other_kind}')}")
+
+
+def quote_value(value: Any) -> str:
+    """Return a value of a record as errors name it.
+
+    >>> quote_value("a"), quote_value(True), quote_value([1])
+    ("'a'", 'true', 'a list')
+    """
+    names = {type(None): "null", bool: str(value).lower(), list: "a list", dict: "an object"}
+    return names.get(type(value)) or quote(value)
