@@ -229,6 +229,35 @@ def test_megatron_of_shards_has_a_document_for_each_sequence(tmp_path: Path) -> 
     assert read_indexed_dataset(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"last_batch": "drop", "batch_size": 4},
+        {"overflow": "drop", "max_tokens": 10},
+        {"layout": "varlen", "fill": "chunk", "max_tokens": 4},
+    ],
+)
+def test_visits_of_a_sequence_are_exported_once(
+    tmp_path: Path, to: str, options: dict[str, Any]
+) -> None:
+    path = make_shards(tmp_path, [12, 9, 8, 5, 5, 3], passes="1=3", **options)
+    ledger = open_shards(path).manifest["ledger"]
+    assert ledger["num_repeated_sequences"]
+    assert "layout" in options or any(ledger["num_dropped_sequences"].values())
+    held = {i for batch in open_shards(path) for i in batch.original_indices.tolist()}
+    expected = [open_store(tmp_path / "store")[i].tolist() for i in sorted(held)]
+    found = export(path, tmp_path / "out", to=to)
+    if to == "megatron":
+        assert found["num_tokens"] == sum(map(len, expected))
+        assert read_indexed_dataset(tmp_path / "out") == [[ids] for ids in expected]
+    elif to == "nanogpt":
+        ids = [id_ for each in expected for id_ in [*each, EOS]]
+        assert np.fromfile(tmp_path / "out", "<u2").tolist() == ids
+    elif "layout" not in options:
+        assert [row["input_ids"] for row in read_rows(tmp_path / "out")] == expected
+
+
 @pytest.mark.parametrize("overlap", [None, 2])
 def test_nanogpt_ends_each_document_once(tmp_path: Path, overlap: int | None) -> None:
     options: dict[str, Any] = {

@@ -321,3 +321,7 @@ def test_documents_of_texts_and_of_imported_ids_are_not_compared(tmp_path: Path)
     assert (found["sequences"]["num_differing"], found["documents"]["num_differing"]) == (0, None)
     shown = run("diff", tmp_path / "store-a", tmp_path / "store-b").stdout
     assert "  in both            unknown: texts and imported ids are not compared\n" in shown
+    both = (tmp_path / "store-a", tmp_path / "store-b", "--split", "one=0.5,two=0.5")
+    assert run("pack", *both, "-o", tmp_path / "splits", "-q").exit_code == 0
+    shown = run("diff", tmp_path / "splits" / "one", tmp_path / "splits" / "two").stdout
+    assert "  in both            unknown: texts and imported ids are not compared\n" in shown

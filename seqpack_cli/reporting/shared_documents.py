@@ -33,7 +33,7 @@ def find_shared(first: Opened, second: Opened, *, max_hashes: int = MAX_HASHES) 
     Returns:
         The number of documents of each side, of those that the other has too, and of different
         texts among them; `examples`; the sides whose token stores were not found or have changed,
-        and whether only one side was imported: then the rest is None.
+        and whether some of them were imported and others not: then the rest is None.
 
     Raises:
         FolderError: a shard or a part is damaged.
@@ -43,8 +43,8 @@ def find_shared(first: Opened, second: Opened, *, max_hashes: int = MAX_HASHES) 
         "without_stores": [side for side, each in zip(SIDES, read, strict=True) if each is None]
     }
     sides = [each for each in read if each is not None]
-    makers = [{store.manifest["made_by"] for store in side.store.stores} for side in sides]
-    found["has_other_hashes"] = any(each != makers[0] for each in makers)
+    makers = {store.manifest["made_by"] for side in sides for store in side.store.stores}
+    found["has_other_hashes"] = len(makers) > 1
     num_shared, num_shared_texts = [0, 0], 0
     examples = np.empty(0, np.uint64)
     if is_known := len(sides) == len(SIDES) and not found["has_other_hashes"]:

@@ -123,7 +123,12 @@ class StoreSource:
         lengths = self._store.part_lengths(number).astype(np.int64)
         documents, offsets = self._store.number_documents(number), to_offsets(lengths)
         part = self.manifest["parts"][number]
-        _check_num_tokens(self.path / f"{part['name']}.idx", int(offsets[-1]), part["num_tokens"])
+        if offsets[-1] != part["num_tokens"]:
+            raise FolderError(
+                f"{self.path / part['name']}.idx: {offsets[-1]:,} tokens in its sequences, "
+                f"manifest says {part['num_tokens']:,}",
+                hint=CHANGED_HINT,
+            )
         first = 0
         while first < len(lengths):
             last = int(np.searchsorted(offsets, offsets[first] + IDS_PER_BLOCK, "right")) - 1
@@ -152,8 +157,7 @@ class SequenceSource:
         self._shards = shards
         self.path, self.digest, self.manifest = shards.path, shards.folder.digest, shards.manifest
         self.columns: Mapping[str, Column] = shards.columns
-        ledger = shards.manifest["ledger"]
-        self.num_tokens: int = ledger["num_tokens"] - ledger["num_repeated_tokens"]
+        self.num_tokens = _count_tokens(shards)
         self._files = CheckedFiles()
 
     def iter_blocks(self, *, check: bool = False) -> Iterator[Block]:
@@ -161,19 +165,17 @@ class SequenceSource:
         entries = self.manifest["shards"]
         if check:
             self._files.check(self.path, entries)
-        first = num_ids = num_done = 0
+        first = num_ids = 0
         waiting = list[UnpackedSequence]()
         for sequence in iter_unpacked(self._shards, self.columns, Progress()):
             is_full = len(waiting) == SEQUENCES_PER_BLOCK
             if waiting and (is_full or num_ids + len(sequence.ids) > IDS_PER_BLOCK):
                 yield self._join(waiting, first)
-                first, num_done = first + len(waiting), num_done + num_ids
-                num_ids, waiting = 0, []
+                first, num_ids, waiting = first + len(waiting), 0, []
             waiting.append(sequence)
             num_ids += len(sequence.ids)
         if waiting:
             yield self._join(waiting, first)
-        _check_num_tokens(self.path, num_done + num_ids, self.num_tokens)
         if not check:
             self._files.check_again(self.path, entries)
 
@@ -217,13 +219,17 @@ class CheckedFiles:
                 check_file(path, entry)
 
 
-def _check_num_tokens(path: Place, found: int, expected: int) -> None:
-    """Raise FolderError unless sequences have the tokens that a manifest says."""
-    if found != expected:
-        raise FolderError(
-            f"{path}: {found:,} tokens in its sequences, manifest says {expected:,}",
-            hint=CHANGED_HINT,
-        )
+def _count_tokens(shards: ShardSet) -> int:
+    """Count the tokens of all sequences once; the ledger counts visits that `pack` dropped too."""
+    ledger: Mapping[str, int] = shards.manifest["ledger"]
+    if not ledger["num_repeated_tokens"]:
+        return ledger["num_tokens"]
+    opened = [shards.open_shard(number) for number in range(shards.num_shards)]
+    indices = np.concatenate([shard.tensors["original_indices"] for shard in opened])
+    ends = np.concatenate([each.arrays.piece_starts + each.tensors["lengths"] for each in opened])
+    order = np.lexsort((ends, indices))
+    is_last = np.diff(indices[order], append=-1) != 0  # filler rows, of index -1, end at 0
+    return int(ends[order][is_last].sum())
 
 
 def check_file(path: Place, entry: Mapping[str, Any]) -> None:
