@@ -123,12 +123,7 @@ class StoreSource:
         lengths = self._store.part_lengths(number).astype(np.int64)
         documents, offsets = self._store.number_documents(number), to_offsets(lengths)
         part = self.manifest["parts"][number]
-        if offsets[-1] != part["num_tokens"]:
-            raise FolderError(
-                f"{self.path / part['name']}.idx: {offsets[-1]:,} tokens in its sequences, "
-                f"manifest says {part['num_tokens']:,}",
-                hint=CHANGED_HINT,
-            )
+        _check_num_tokens(self.path / f"{part['name']}.idx", int(offsets[-1]), part["num_tokens"])
         first = 0
         while first < len(lengths):
             last = int(np.searchsorted(offsets, offsets[first] + IDS_PER_BLOCK, "right")) - 1
@@ -165,17 +160,19 @@ class SequenceSource:
         entries = self.manifest["shards"]
         if check:
             self._files.check(self.path, entries)
-        first = num_ids = 0
+        first = num_ids = num_done = 0
         waiting = list[UnpackedSequence]()
         for sequence in iter_unpacked(self._shards, self.columns, Progress()):
             is_full = len(waiting) == SEQUENCES_PER_BLOCK
             if waiting and (is_full or num_ids + len(sequence.ids) > IDS_PER_BLOCK):
                 yield self._join(waiting, first)
-                first, num_ids, waiting = first + len(waiting), 0, []
+                first, num_done = first + len(waiting), num_done + num_ids
+                num_ids, waiting = 0, []
             waiting.append(sequence)
             num_ids += len(sequence.ids)
         if waiting:
             yield self._join(waiting, first)
+        _check_num_tokens(self.path, num_done + num_ids, self.num_tokens)
         if not check:
             self._files.check_again(self.path, entries)
 
@@ -217,6 +214,15 @@ class CheckedFiles:
             path = folder / entry["name"]
             if at(path).find_status() != self._known.get(path):
                 check_file(path, entry)
+
+
+def _check_num_tokens(path: Place, found: int, expected: int) -> None:
+    """Raise FolderError unless sequences have the tokens that a manifest says."""
+    if found != expected:
+        raise FolderError(
+            f"{path}: {found:,} tokens in its sequences, manifest says {expected:,}",
+            hint=CHANGED_HINT,
+        )
 
 
 def _count_tokens(shards: ShardSet) -> int:
