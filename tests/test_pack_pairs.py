@@ -264,6 +264,11 @@ def test_column_of_the_encoder_called_like_one_of_the_decoder_is_refused(tmp_pat
         OptionError, match=r"column 'decoder\.lang' is called like one of the decod"
     ):
         pack_pairs((read, written), tmp_path / "out")
+    with pytest.raises(OptionError) as caught:
+        pack_pairs((written, read), tmp_path / "out", store_column="decoder.lang")
+    assert caught.value.message == (
+        "--store-column decoder.lang: is called like a column of the decoder's side"
+    )
 
 
 def test_splits_hold_the_same_documents_of_both_sides(stores: Stores, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import run
 from conftest import HERE
-from shard_reference import make_store, make_texts
+from shard_reference import make_column_store, make_store, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
@@ -31,6 +31,15 @@ def make_several(folder: Path, *names: str) -> Path:
     options = PackOptions(batch_size=3, store_column="source")
     pack(stores, folder / "shards", options, executor=HERE)
     return folder / "shards"
+
+
+def test_column_of_stores_takes_the_name_of_a_dropped_column(tmp_path: Path) -> None:
+    store = make_column_store(tmp_path, make_texts([5, 3, 9], 0))
+    taken = "label"
+    options = PackOptions(store_column=taken, drop_column=[taken])
+    pack(store, tmp_path / "shards", options, executor=HERE)
+    assert open_shards(tmp_path / "shards").columns[taken].class_names == (store.name,)
+    assert verify(tmp_path / "shards", VerifyOptions(level="roundtrip")).findings == []
 
 
 def refuse(path: Path, *tokens: Path) -> FolderError:

@@ -112,6 +112,11 @@ def _open(
                 f"{store.shown_path}: column {quote(name)} is called like one of the decoder's",
                 hint="rename the field, or tokenize without --keep of it",
             )
+    if options.store_column is not None and options.store_column.startswith(PREFIX):
+        raise OptionError(
+            f"--store-column {options.store_column}: is called like a column of the decoder's side",
+            hint="choose another name, such as --store-column store",
+        )
     select = Selector(store, decoder)
     select.check()
     note = describe_missing_ends(decoder)

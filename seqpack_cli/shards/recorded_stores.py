@@ -80,7 +80,8 @@ def check_passes(stores: list[dict[str, Any]], options: PackOptions, source: Pla
 def check_columns(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
     """Raise FolderError if the columns contradict the options about columns."""
     columns = read_columns(manifest, source)
-    if found := [name for name in options.drop_column if name in columns]:
+    dropped = (name for name in options.drop_column if name != options.store_column)
+    if found := [name for name in dropped if name in columns]:
         raise FolderError(f"{source}: has column {quote(found[0])}, which its options drop")
     if options.keep_without_target and TARGETS not in columns:
         raise FolderError(f"{source}: option keep_without_target, but there is no column targets")
