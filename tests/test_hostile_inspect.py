@@ -530,7 +530,7 @@ def test_shards_are_shown_whatever_became_of_their_store(
     folder = copy("packed")
     damage(folder / "store")
     codes = ask_all(folder / "shards", good / "packed" / "shards")
-    assert codes.pop("plan this") == 2
+    assert codes.pop("plan this") == 4
     assert set(codes.values()) == {0}
 
 
@@ -550,7 +550,7 @@ def test_store_of_one_token(tmp_path: Path) -> None:
     }.items():
         shards = make_shards(tmp_path / name, [1], **options)
         codes = ask_all(shards, shards)
-        assert codes.pop("plan this") == 2
+        assert codes.pop("plan this") == 4
         assert set(codes.values()) == {0}
         assert draw(shards, "--batch", 0).exit_code == 0
     assert draw(shards.parent / "store").exit_code == 0

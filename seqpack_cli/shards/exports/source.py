@@ -219,10 +219,8 @@ class CheckedFiles:
 def _check_num_tokens(path: Place, found: int, expected: int) -> None:
     """Raise FolderError unless sequences have the tokens that a manifest says."""
     if found != expected:
-        raise FolderError(
-            f"{path}: {found:,} tokens in its sequences, manifest says {expected:,}",
-            hint=CHANGED_HINT,
-        )
+        what = f"{found:,} tokens in its sequences, manifest says {expected:,}"
+        raise FolderError(f"{path}: {what}", hint=CHANGED_HINT)
 
 
 def _count_tokens(shards: ShardSet) -> int:
@@ -231,11 +229,10 @@ def _count_tokens(shards: ShardSet) -> int:
     if not ledger["num_repeated_tokens"]:
         return ledger["num_tokens"]
     opened = [shards.open_shard(number) for number in range(shards.num_shards)]
-    indices = np.concatenate([shard.tensors["original_indices"] for shard in opened])
+    indices = np.concatenate([each.tensors["original_indices"] for each in opened])
     ends = np.concatenate([each.arrays.piece_starts + each.tensors["lengths"] for each in opened])
-    order = np.lexsort((ends, indices))
-    is_last = np.diff(indices[order], append=-1) != 0  # filler rows, of index -1, end at 0
-    return int(ends[order][is_last].sum())
+    order = np.lexsort((ends, indices))  # filler rows have index -1 and end at 0
+    return int(ends[order][np.diff(indices[order], append=-1) != 0].sum())
 
 
 def check_file(path: Place, entry: Mapping[str, Any]) -> None:
