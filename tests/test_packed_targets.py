@@ -249,18 +249,6 @@ def test_unpack_text_leaves_repeated_tokens_out(tmp_path: Path) -> None:
     assert json.loads(second)["text"].startswith(json.loads(first)["text"][2:])
 
 
-def test_unpack_keeps_repeated_tokens_whose_piece_was_dropped(tmp_path: Path) -> None:
-    record = {"p": "0123456789", "c": "ABCDEFGH"}
-    fields = ("--prompt-field", "p", "--completion-field", "c", "--max-length", 8, "--overlap", 3)
-    path = write_json(tmp_path / "a.jsonl", [record])
-    assert run("tokenize", path, *fields, "-o", tmp_path / "store").exit_code == 0
-    assert run("pack", tmp_path / "store", "-o", tmp_path / "shards").exit_code == 0
-    lines = run("unpack", tmp_path / "shards", "--text", "-o", "-").stdout.splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [(row["index"], row["text"]) for row in rows] == [(1, "56789ABC"), (2, "DEFGH")]
-    assert [row["columns"]["targets"] for row in rows] == [[0] * 5 + [1] * 3, [1] * 5]
-
-
 # What readers and verify refuse
 
 

@@ -60,11 +60,11 @@ def command(
 
     The inverse of `seqpack pack`: batches are taken apart, padding is removed, and pieces of a
     sequence that pack cut are joined. A document that tokenize --max-length cut stays several
-    sequences; tokens that --overlap repeated are written once, in the earlier of them, or in the
-    later one if pack dropped the earlier. Sequences that pack dropped are missing; those that it
-    packed several times (--passes) are compared and written once. Columns of the token stores
-    (tokenize --keep) are written too: a class as its name, tags as a list. The token stores are not
-    needed. A folder of splits is refused: name one of them, such as splits/train.
+    sequences; tokens that --overlap repeated are written once, in the earlier of them. Sequences
+    that pack dropped are missing; those that it packed several times (--passes) are compared and
+    written once. Columns of the token stores (tokenize --keep) are written too: a class as its
+    name, tags as a list. The token stores are not needed. A folder of splits is refused: name one
+    of them, such as splits/train.
 
     \b
     Token ids, one line per sequence, {"index": 0, "ids": [72, 105]}:

@@ -79,8 +79,8 @@ def write_sequences(
     """Write every sequence as one JSON line, or as a row of a Parquet file; return their number.
 
     A line has `index`, `ids` or `text`, and `columns` if there are any. Tokens that repeat the end
-    of the piece before, of which the column `overlap` has the number, are left out if that piece
-    is there. Of pairs, both sides are in one line.
+    of the piece before, of which the column `overlap` has the number, are left out. Of pairs, both
+    sides are in one line.
     """
     progress, sides = progress or Progress(), shards.sides
     if len(sides) > 1:
@@ -120,19 +120,11 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
 
 def _iter_side(shards: ShardSet, progress: Progress, *, as_text: bool) -> Iterator[Group]:
     """Yield the sequences of one side, ROWS_PER_WRITE at a time."""
-    sequences = _iter_without_overlap(shards, progress)
+    whole = iter_unpacked(shards, shards.columns, progress)
+    sequences = (drop_overlap(each, shards) for each in whole)
     decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
     while rows := list(islice(sequences, ROWS_PER_WRITE)):
         yield rows, None if decode is None else decode([row.ids for row in rows])
-
-
-def _iter_without_overlap(shards: ShardSet, progress: Progress) -> Iterator[UnpackedSequence]:
-    """Yield sequences without the tokens that are in the piece before, if that is there."""
-    before = None
-    for sequence in iter_unpacked(shards, shards.columns, progress):
-        is_next = before == sequence.index - 1
-        yield drop_overlap(sequence, shards) if is_next else sequence
-        before = sequence.index
 
 
 def drop_overlap(sequence: UnpackedSequence, shards: ShardSet) -> UnpackedSequence:
