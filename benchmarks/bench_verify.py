@@ -62,7 +62,7 @@ from seqpack_cli.verification.torch_rows import to_torch_rows
 from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 CASES = ("integers", "plan", "run", "errors")
-ALONE = ("BLAKE3 of the files alone", "ids sent alone")
+HASHED, SENT = "BLAKE3 of the files alone", "ids sent alone"
 NUM_TOKENS = {"cuda": 100_000_000, "cpu": 20_000_000}
 NUM_RUN_TOKENS = {"cuda": 20_000_000, "cpu": 1_000_000}  # cpu: 130 batches, a minute per round
 
@@ -155,20 +155,20 @@ def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str
     files += [path / entry["name"] for entry in shards.manifest["shards"]]
     for file in files:
         file.read_bytes()
-    names = ("structure", "roundtrip", "both together", *ALONE)
+    names = ("structure", "roundtrip", "both together", HASHED, SENT)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats + 1):
         levels = verify(path, device, level="roundtrip").levels
         assert [level.num_tokens for level in levels] == [num_tokens] * 2
         taken = [level.seconds for level in levels]
-        alone = [timed(lambda: hash_all(files))[0]]
+        hashing, _ = timed(lambda: hash_all(files))
         sending, num_bytes = timed(lambda: send_all(shards, device))
         if number > 0:  # round 0 warms up
-            for name, value in zip(names, (*taken, sum(taken), *alone, sending), strict=True):
+            for name, value in zip(names, (*taken, sum(taken), hashing, sending), strict=True):
                 seconds[name].append(value)
     print(f"{describe_shards(path)}; files in the page cache; {repeats} rounds\n")
     figures = {name: summarize(num_tokens, values) for name, values in seconds.items()}
-    for name in ("roundtrip", ALONE[1]):
+    for name in ("roundtrip", SENT):
         figures[name]["GB/s sent"] = round(num_bytes / 1e9 / statistics.median(seconds[name]), 3)
     print_table(
         ("level", "M tokens/s, best", "median", "spread", "GB/s sent, median"),

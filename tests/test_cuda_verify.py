@@ -39,6 +39,12 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_shards(tmp_path_factory.mktemp("few"), [3, 2, 1], batch_size=2)
 
 
+def run_code(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process that can import the scripts."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=WITH_SOURCES, capture_output=True, text=True)
+
+
 def test_runs_go_on_in_a_new_process_after_a_lost_device_and_a_crash(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -102,12 +108,7 @@ def test_process_ends_when_its_device_is_lost() -> None:
         "it.verify = lambda shards, device, options: {'status': int(options[-1] == 'float64')};"
         "it.run_from(0, '', '')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=WITH_SOURCES,
-        capture_output=True,
-        text=True,
-    )
+    done = run_code(code)
     assert done.returncode == DEVICE_IS_LOST
     assert done.stdout.splitlines() == ['{"status": 0}', '{"status": 1}']
 
@@ -120,10 +121,5 @@ def test_device_is_lost_after_an_assertion_of_a_kernel() -> None:
         "try: torch.zeros(1, device='cuda')[places].sum().item()\n"
         "except RuntimeError: print(cuda_verify.is_lost('cuda'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=WITH_SOURCES,
-        capture_output=True,
-        text=True,
-    )
+    done = run_code(code)
     assert done.stdout.split() == ["False", "True"], done.stderr

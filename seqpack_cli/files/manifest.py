@@ -243,8 +243,8 @@ def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) 
         "seqpack.shards": "these are shards: pass the token store they were packed from",
         "seqpack.splits": "these are splits: pass the token store they were packed from",
     }
-    splits = wanted == "seqpack.shards" and manifest.get("splits")
-    with contextlib.suppress(SeqpackError, KeyError, TypeError, IndexError):  # they may be damaged
-        name = check_name(splits[0]["name"], source=folder)  # type: ignore[index]
-        return f"these are splits: name one of them, such as {folder / name}"
+    if wanted == "seqpack.shards" and "splits" in manifest:
+        with contextlib.suppress(SeqpackError, KeyError, TypeError, IndexError):  # if damaged
+            name = check_name(manifest["splits"][0]["name"], source=folder)
+            return f"these are splits: name one of them, such as {folder / name}"
     return hints.get(str(manifest.get("format")))

@@ -176,6 +176,10 @@ class ShardSet:
         number = bisect.bisect_right(self._starts, index) - 1
         return number, index - self._starts[number]
 
+    def find_name(self, index: SupportsIndex) -> str:
+        """Return the file name of a batch's shard."""
+        return self.open_shard(self.find(index)[0]).path.name
+
     def open_shard(self, number: int) -> Shard:
         """Map one shard and check its offsets; the shards opened last stay mapped.
 

@@ -93,10 +93,6 @@ class Verification:
         """Choose the batches that `--sample` asks for, by index."""
         return choose_batches(batches, num_batches=self.options.sample, seed=self.options.seed)
 
-    def name_shard(self, index: int) -> str:
-        """Return the file name of a batch's shard."""
-        return self.shards.open_shard(self.shards.find(index)[0]).path.name
-
     def read(self, index: int) -> tuple[str, Batch]:
         """Return the name of a batch's shard, and the batch."""
         number, inside = self.shards.find(index)
@@ -181,7 +177,7 @@ class Verification:
         """
         unfinished = ""
         if last is not None:
-            unfinished = name_batches((shard, index), (self.name_shard(last), last))
+            unfinished = name_batches((shard, index), (self.shards.find_name(last), last))
         with naming_batch(shard, index, unfinished=unfinished):
             try:
                 yield

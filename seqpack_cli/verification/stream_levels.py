@@ -35,7 +35,7 @@ def compare_streams(
     """
     models, all_steps = run.build_models(one_direction=True), list[int]()
     for first, last in choose_runs(run, index, chosen):
-        with run.computing(level.level, run.name_shard(first), first, last=last - 1):
+        with run.computing(level.level, run.shards.find_name(first), first, last=last - 1):
             span = take_run(run, first, last)[1]
             for model in models:
                 generator = run.make_generator(first)
@@ -44,7 +44,7 @@ def compare_streams(
                     if comparison.row is not None:
                         inside, row = span.places[comparison.row].tolist()
                         batch += inside
-                    run.judge(level, comparison, run.name_shard(batch), batch, row)
+                    run.judge(level, comparison, run.shards.find_name(batch), batch, row)
             all_steps.append(span.num_steps)
     if not all_steps:
         return
@@ -67,7 +67,7 @@ def control_streams(
     for name, damage in (("reset ignored", ignore_resets), ("state not carried", lose_states)):
         control = Control(name, "forward", None, "")
         for first, last in runs:
-            with run.computing("forward", run.name_shard(first), first, last=last - 1):
+            with run.computing("forward", run.shards.find_name(first), first, last=last - 1):
                 span = take_run(run, first, last)[1]
                 wrong = damage(span)
                 if not _differ_at_tokens(span, wrong):

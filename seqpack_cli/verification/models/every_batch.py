@@ -102,7 +102,7 @@ def run_every_batch(
     # closed at once: the traceback of an error keeps this frame, and the readers with it
     with closing(map_ahead(read, indices, num_threads=NUM_READERS)) as batches:
         for number, index in enumerate(indices, start=1):
-            place = (shards.open_shard(shards.find(index)[0]).path.name, index)
+            place = (shards.find_name(index), index)
             first = (started[0].shard, started[0].index) if started else place
             with naming_batch(*place, unfinished=name_batches(first, place)), torch.no_grad():
                 started.append(_try_batch(model, next(batches), max_tokens, sender))
