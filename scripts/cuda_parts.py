@@ -10,7 +10,7 @@ from cuda_commands import FIRST, ROOT, Command, Part
 
 SEQPACK = ("-m", "seqpack_cli")
 LAST_FILES = ("test_cuda.py", "test_cuda_kernels.py", "test_cases_input.py")  # the slowest last
-LONGEST = "tests/test_cases_input.py::test_case_27_longer_than_65535_on_cuda"
+LONGEST = "tests/inner/test_cases_input.py::test_case_27_longer_than_65535_on_cuda"
 MARK = re.compile(r"^\s*@pytest\.mark\.cuda$|marks=.*mark\.cuda|^pytestmark.*cuda", re.MULTILINE)
 LAYOUTS = {
     "packed": ("--layout", "packed"),
@@ -85,7 +85,7 @@ def list_environment(device: str) -> Part:
 
 def find_files() -> list[str]:
     """Return the test files that have tests for CUDA, the slowest last."""
-    paths = [path for path in (ROOT / "tests").glob("test_*.py") if MARK.search(path.read_text())]
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if MARK.search(path.read_text())]
     paths.sort(key=lambda path: (*[path.name == name for name in reversed(LAST_FILES)], path.name))
     return [str(path.relative_to(ROOT)) for path in paths]
 

@@ -1,32 +1,25 @@
-"""Fixtures for all tests: the sample texts, a small tokenizer trained on them, small stores."""
+"""Settings and fixtures for all tests: the sample texts, a small tokenizer, small limits."""
 
 from __future__ import annotations
 
 import ast
 import gc
-import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
-from object_store import s3_address as s3_address  # fixtures of the tests with a real S3 server
-from object_store import server as server
 
-from seqpack_cli.corpus import parts
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.workers import Workers
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_run import tokenize
+from seqpack_cli.limits import LIMITS
 
-HERE = Executor(num_workers=1)  # a run in this process, without threads
-# Otherwise each of the hundreds of processes that tests start compiles the package again.
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+# Otherwise each of the processes that tests start compiles the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -43,11 +36,8 @@ OPTIONAL = (
 )
 
 
-FOLDERS = (Path(__file__).parent, Path(__file__).parent / "campaigns")  # of what tests import
-
-
 def find_imports(path: Path) -> set[str]:
-    """Name the packages that a test file imports, also through files of FOLDERS."""
+    """Return the packages that a test file imports, also through other files of the tests."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -55,7 +45,8 @@ def find_imports(path: Path) -> set[str]:
         else:
             names = [str(node.module)] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            ours = [folder / f"{name}.py" for folder in FOLDERS if (folder / f"{name}.py").exists()]
+            file = name.replace(".", "/") + ".py"
+            ours = [folder / file for folder in (TESTS, path.parent) if (folder / file).exists()]
             found |= find_imports(ours[0]) if ours else {name.split(".")[0]}
     return found
 
@@ -64,9 +55,8 @@ _missing = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
 if sys.version_info >= (3, 14):
     _missing.discard("backports")  # whose zstd the standard library has
 collect_ignore = [
-    str(path.relative_to(FOLDERS[0]))
-    for folder in FOLDERS
-    for path in folder.glob("*.py")
+    str(path.relative_to(TESTS))
+    for path in TESTS.rglob("test_*.py")
     if _missing and find_imports(path) & _missing
 ]
 
@@ -83,13 +73,6 @@ if "hypothesis" not in _missing:
     settings.load_profile("seqpack")
 
 
-def import_zstd() -> Any:
-    """Import zstd: of the standard library from Python 3.14 on, else the package."""
-    if sys.version_info >= (3, 14):
-        return importlib.import_module("compression.zstd")
-    return pytest.importorskip("backports.zstd")
-
-
 def pytest_report_header() -> str:
     names = ("torch", "tokenizers", "numpy", "safetensors", "click")
     return "versions: " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
@@ -99,6 +82,8 @@ def pytest_configure() -> None:
     """Let the processes that tests start receive Ctrl-C, even under `nohup` or `&` in a script."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 SERVERS = ("ray_node", "s3_address")  # fixtures of a session that take seconds to make
@@ -147,39 +132,22 @@ def start_no_worker_unasked() -> Iterator[None]:
 
     A number of workers above 1 starts them; so does every command in a process of its own.
     """
-
-    spread = Workers.run
-
-    def run(self: Workers, *arguments: Any, **options: Any) -> Iterator[Any]:
-        if self.are_local and self.executor.num_workers is None:
-            options["max_processes"] = 1
-        return spread(self, *arguments, **options)
-
-    def run_here(
-        function: Callable[[Any], Any], tasks: Sequence[Any], **_: object
-    ) -> Iterator[Any]:
-        return map(function, tasks)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workers, "run", run)
-        patch.setattr(parts, "run_in_processes", run_here)  # of the footers of Parquet
+        patch.setattr(LIMITS, "default_workers", 1)
+        patch.setattr(LIMITS, "footer_workers", 0)
         yield
 
 
-@pytest.fixture(scope="session")
-def ray_node() -> Iterator[Any]:
-    """The one Ray cluster of this process: a node of two cores."""
-    from ray_clusters import running_cluster
-
-    with running_cluster(num_cpus=2) as running:
-        yield running
+COUNTS = ("default_workers", "footer_workers")  # of processes; all other limits are sizes
 
 
-@pytest.fixture(scope="module")
-def cluster(ray_node: Any) -> Iterator[Any]:
-    """The Ray cluster, with this process connected to it."""
-    with ray_node.connected():
-        yield ray_node.cluster
+@pytest.fixture(params=[1, 2, 3, 7])
+def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Set all sizes of blocks, pieces, caches and windows to 1, 2, 3 or 7; return which."""
+    for field in fields(LIMITS):
+        if field.name not in COUNTS:
+            monkeypatch.setattr(LIMITS, field.name, request.param)
+    return int(request.param)
 
 
 @pytest.fixture
@@ -195,13 +163,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def sample_data() -> Path:
-    """The folder of small texts that come with the project."""
-    return Path(__file__).parent.parent / "sample_data"
+    """Return the folder of small texts that come with the project."""
+    return ROOT / "sample_data"
 
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte-level BPE of 400 tokens with a template that puts <bos> and <eos> around a text."""
+    """Make a byte-level BPE of 400 tokens whose template puts <bos> and <eos> around a text."""
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -221,21 +189,3 @@ def tiny_tokenizer(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) 
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     tokenizer.save(str(path))
     return path
-
-
-@pytest.fixture
-def byte_store(tmp_path: Path) -> Callable[..., Path]:
-    """Build a token store from texts, with the byte tokenizer unless options say otherwise.
-
-    `byte_store(["ab", ""], name="other", part_bytes=10)` returns the folder of the store. Texts may
-    contain anything: they are written as JSON lines.
-    """
-
-    def build(texts: Sequence[str], *, name: str = "store", **options: Any) -> Path:
-        corpus = tmp_path / f"{name}.jsonl"
-        lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts]
-        corpus.write_bytes("".join(lines).encode())
-        tokenize([str(corpus)], tmp_path / name, TokenizeOptions(**options), executor=HERE)
-        return tmp_path / name
-
-    return build

@@ -21,6 +21,7 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
 from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
 
 LINE_BLOCK_BYTES = 1 << 20
@@ -47,6 +48,10 @@ def check_footers(sources: Sequence[Source]) -> None:
     files = [source for source in files if is_shared(source.location)]
     if not files:
         return  # a worker process takes 0.1 s to start, without tasks too
+    if not LIMITS.footer_workers:
+        for source in files:
+            find_row_groups(source)
+        return
     num_read = 0
     try:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):

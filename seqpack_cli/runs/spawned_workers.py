@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from seqpack_cli.errors import MachineError, join_items
+from seqpack_cli.limits import LIMITS, Limits, set_limits
 from seqpack_cli.runs.progress import Progress, report_to
 
 WATCH_SECONDS = 0.2
@@ -56,7 +57,10 @@ def run_in_processes(
     for place in range(num_processes):
         places.put(place)
     pool = ProcessPoolExecutor(
-        num_processes, mp_context=context, initializer=_start_worker, initargs=(counts, places)
+        num_processes,
+        mp_context=context,
+        initializer=_start_worker,
+        initargs=(counts, places, LIMITS),
     )
     finished = False
     try:
@@ -141,7 +145,8 @@ def _holding_back_sigint() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(counts: Any, places: Any) -> None:
+def _start_worker(counts: Any, places: Any, limits: Limits) -> None:
+    set_limits(limits)
     place = 3 * places.get()
     counts[place + 2] = 1
 

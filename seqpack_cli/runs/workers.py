@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.progress import Progress, reporting_to
 from seqpack_cli.runs.spawned_workers import check_not_importing, run_in_processes
@@ -54,7 +55,8 @@ class Workers:
     def count_processes(self, num_tasks: int, max_processes: int | None = None) -> int:
         """Return how many local processes `run` would use."""
         limit = num_tasks if max_processes is None else max_processes
-        return min(self.executor.num_workers or count_cores(), num_tasks, limit)
+        asked = self.executor.num_workers or LIMITS.default_workers or count_cores()
+        return min(asked, num_tasks, limit)
 
     def run(
         self,

@@ -1,0 +1,55 @@
+"""Fixtures of the tests that are bound to private names, and the path to their helpers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INNER = Path(__file__).parent
+sys.path[:0] = [str(INNER), str(INNER / "campaigns")]
+
+from here import HERE  # noqa: E402
+from object_store import s3_address as s3_address  # noqa: E402
+from object_store import server as server  # noqa: E402
+
+from seqpack_cli.tokens.tokenize_options import TokenizeOptions  # noqa: E402
+from seqpack_cli.tokens.tokenize_run import tokenize  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def ray_node() -> Iterator[Any]:
+    """The one Ray cluster of this process: a node of two cores."""
+    from ray_clusters import running_cluster
+
+    with running_cluster(num_cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_node: Any) -> Iterator[Any]:
+    """The Ray cluster, with this process connected to it."""
+    with ray_node.connected():
+        yield ray_node.cluster
+
+
+@pytest.fixture
+def byte_store(tmp_path: Path) -> Callable[..., Path]:
+    """Build a token store from texts, with the byte tokenizer unless options say otherwise.
+
+    `byte_store(["ab", ""], name="other", part_bytes=10)` returns the folder of the store. Texts may
+    contain anything: they are written as JSON lines.
+    """
+
+    def build(texts: Sequence[str], *, name: str = "store", **options: Any) -> Path:
+        corpus = tmp_path / f"{name}.jsonl"
+        lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts]
+        corpus.write_bytes("".join(lines).encode())
+        tokenize([str(corpus)], tmp_path / name, TokenizeOptions(**options), executor=HERE)
+        return tmp_path / name
+
+    return build
