@@ -19,9 +19,9 @@ from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
 
 LINE_BLOCK_BYTES = 1 << 20

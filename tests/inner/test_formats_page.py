@@ -17,7 +17,14 @@ import pytest
 from command import check_refused, run
 from oracle.imports import Documents, write_pair, write_store
 from oracle.plan import permute
-from oracle.shards import ShardWriter, read_pairs, read_rows, read_shards, read_streams, write_splits
+from oracle.shards import (
+    ShardWriter,
+    read_pairs,
+    read_rows,
+    read_shards,
+    read_streams,
+    write_splits,
+)
 from oracle.stores import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from command import run
-from here import HERE
 from fuzz_guard import limited
 from fuzz_lab import FILE_KINDS, MANIFEST, Files, Seed, open_lab, put_kind, replace_files
 from fuzz_mutators import Choices, apply_edits
@@ -36,6 +35,7 @@ from fuzz_uses import (
     run_verify,
     unpack_sequences,
 )
+from here import HERE
 from shard_reference import Arrays, change_shard, make_shards
 
 from seqpack_cli.errors import SeqpackError

@@ -29,9 +29,9 @@ from blake3 import blake3
 from browser import find_browser, open_page
 from click.testing import Result
 from command import run
-from here import HERE
 from fuzz_guard import limited
 from fuzz_uses import check_output, check_page
+from here import HERE
 from shard_reference import (
     Arrays,
     change_manifest,

@@ -13,11 +13,11 @@ import pytest
 from source_code import FILES, PACKAGE, find_nodes, parse
 
 import seqpack_cli
-from tests.conftest import OPTIONAL, find_imports
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.files.inputs import LocalInput, RemoteInput
 from seqpack_cli.files.local_place import LocalPlace
 from seqpack_cli.files.remote_place import RemotePlace
+from tests.conftest import OPTIONAL, find_imports
 
 # A stage may import itself and what stands before it.
 STAGES = [
@@ -112,7 +112,14 @@ def test_no_two_modules_import_each_other():
 
 def test_the_root_holds_three_modules():
     names = {path.name for path in PACKAGE.glob("*.py")}
-    assert names == {"__init__.py", "__main__.py", "errors.py", "limits.py", "ranges.py", "sizes.py"}
+    assert names == {
+        "__init__.py",
+        "__main__.py",
+        "errors.py",
+        "limits.py",
+        "ranges.py",
+        "sizes.py",
+    }
 
 
 def test_heavy_packages_have_one_owner():

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command import check_refused, run
-from here import HERE
 from foreign_ids import Documents, hash_ids, import_ids, read_pair, write_pair
+from here import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from object_store import FaultProxy, put_object, read_objects

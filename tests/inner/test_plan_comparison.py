@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from command import run
-from here import HERE
 from forgeries import FORGERIES, put_together, take_apart
+from here import HERE
 from shard_reference import (
     change_manifest,
     make_shards,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from here import HERE
 from foreign_ids import Documents, import_ids, write_pair
+from here import HERE
 from test_prompts import load_columns
 
 from seqpack_cli import (

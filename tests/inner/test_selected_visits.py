@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from here import HERE
 from forgeries import Batch, Forgery, put_together, take_apart
+from here import HERE
 from shard_reference import (
     change_manifest,
     make_column_store,

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from command import run
-from here import HERE
 from forgeries import Forgery, put_together, take_apart
+from here import HERE
 from shard_reference import (
     change_manifest,
     make_column_store,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from here import HERE
 from fuzz_guard import limited
+from here import HERE
 from make_golden import GOLDEN
 from reference import change_json
 from shard_reference import change_manifest, change_shard

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 from blake3 import blake3
+
 from oracle.stores import CODES, HEADER, ROLES, describe_file, make_tensor_file
 
 OPTIONS: dict[str, Any] = {

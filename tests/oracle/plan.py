@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
+
 from oracle.selection import Selected, is_first_split, round_seed
 
 Item = TypeVar("Item")

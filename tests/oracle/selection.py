@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xxhash
 from blake3 import blake3
+
 from oracle.stores import PageStore
 
 WRAP = 2**64

@@ -12,11 +12,19 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+
 from oracle.pairs import Key, make_pair_plan, options_of_side
 from oracle.plan import SHARED, Options, PagePlan, PlannedBatch, fill_in, make_plan, round_up
 from oracle.selection import find_splits, select, spell
 from oracle.side import COUNTS, STORE_COUNTS, Side, digest_of
-from oracle.stores import DTYPES, PER_TOKEN, PageStore, describe_file, make_tensor_file, spell_column
+from oracle.stores import (
+    DTYPES,
+    PER_TOKEN,
+    PageStore,
+    describe_file,
+    make_tensor_file,
+    spell_column,
+)
 
 Batches = tuple[PlannedBatch, ...]  # one batch of each side
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from blake3 import blake3
+
 from oracle.plan import SHARED, Options, PlannedBatch, Row, round_up
 from oracle.stores import PER_TOKEN, PageStore, make_column
 
