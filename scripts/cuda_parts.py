@@ -10,7 +10,7 @@ from cuda_commands import FIRST, ROOT, Command, Part
 
 SEQPACK = ("-m", "seqpack_cli")
 LAST_FILES = ("test_cuda.py", "test_cuda_kernels.py", "test_cases_input.py")  # the slowest last
-LONGEST = "tests/inner/test_cases_input.py::test_case_27_longer_than_65535_on_cuda"
+LONGEST = "tests/test_cases_input.py::test_case_27_longer_than_65535_on_cuda"
 MARK = re.compile(r"^\s*@pytest\.mark\.cuda$|marks=.*mark\.cuda|^pytestmark.*cuda", re.MULTILINE)
 LAYOUTS = {
     "packed": ("--layout", "packed"),

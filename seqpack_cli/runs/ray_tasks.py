@@ -17,7 +17,6 @@ from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import LIMITS, Limits, set_limits
-from seqpack_cli.limits import LIMITS, Limits, set_limits
 from seqpack_cli.runs.progress import reporting_to
 from seqpack_cli.runs.spawned_workers import WorkerDiedError
 from seqpack_cli.runs.version import __version__

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from command import run
-from shard_reference import change_shard, make_shards
+from oracle.forger import change_shard
+from small_shards import make_shards
 
-from seqpack_cli.cli.main import COMMANDS
+from seqpack_cli.cli.main import main
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 # What the shell does with a stream, as a redirection.
@@ -84,7 +85,7 @@ def name_commands(work: Path, out: Path) -> dict[str, tuple[object, ...]]:
     }
 
 
-NAMES = [*COMMANDS, "help", "version", "help of a command"]
+NAMES = [*main.list_commands(None), "help", "version", "help of a command"]
 
 
 def test_every_command_is_among_them(work: Path) -> None:

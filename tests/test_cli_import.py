@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from command import check_refused, run
-from test_import_records import read_rejects, read_sequences, read_targets, write
+
+from seqpack_cli import open_store
 
 VOCABULARY = ("--vocab-size", 100)
+
+
+def write(path: Path, records: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
 
 
 def test_every_option_about_records_is_passed_on(tmp_path):
@@ -16,7 +25,7 @@ def test_every_option_about_records_is_passed_on(tmp_path):
         for number, ids in [(3, [7]), (3, [8, 9]), (4, []), (5, [200]), (6, [1])]
     ]
     path = write(tmp_path / "a.jsonl", records)
-    fields = {"ids": "a.ids", "labels": "y", "attention-mask": "m", "document": "n"}
+    fields = {"ids": "a.ids", "labels": "y", "attention-mask": "m"}
     options = [part for name, field in fields.items() for part in (f"--{name}-field", field)]
     options += ["--ignore-field", "loss_mask", "--keep", "k:class", "--on-bad-record", "skip"]
     result = run("import", path, "-o", tmp_path / "store", *VOCABULARY, *options, "--json")
@@ -29,13 +38,13 @@ def test_every_option_about_records_is_passed_on(tmp_path):
         ("targets", "targets"),
         ("k", "class"),
     ]
-    assert read_sequences(tmp_path / "store") == [[7], [8, 9], [1]]
-    assert read_targets(tmp_path / "store") == [[1], [1, 1], [1]]
+    assert [ids.tolist() for ids in open_store(tmp_path / "store")] == [[7], [8, 9], [1]]
+    assert open_store(tmp_path / "store").part_column(0, "targets").tolist() == [1, 1, 1, 1]
     ledger = {name: count for name, count in manifest["ledger"].items() if count}
-    assert ledger.pop("num_documents") == 4
+    assert ledger.pop("num_documents") == 5
     assert ledger["num_empty_documents"] == ledger["num_rejected"] == 1
-    (reject,) = read_rejects(tmp_path / "store")
-    assert reject["reason"] == "token 1 has id 200, expected ids from 0 to 99"
+    (reject,) = (tmp_path / "store" / "rejects.jsonl").read_text().splitlines()
+    assert json.loads(reject)["reason"] == "token 1 has id 200, expected ids from 0 to 99"
 
 
 def test_a_run_is_continued_with_the_fields_that_it_found(tmp_path):

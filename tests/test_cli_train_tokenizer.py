@@ -8,7 +8,7 @@ from command import run
 
 from seqpack_cli import open_store
 
-SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+SAMPLE_DATA = Path(__file__).parents[1] / "sample_data"
 
 
 def test_train_tokenizer_gives_a_tokenizer_that_tokenize_takes(tmp_path):

@@ -21,7 +21,7 @@ import pytest
 from click.testing import Result
 from command import check_refused, run
 from reference import read_store_documents
-from shard_reference import make_shards
+from small_shards import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 GIVE_UP = "hint: fix the record and add --overwrite, or pass --on-bad-record skip"
@@ -282,21 +282,6 @@ def test_case_11_corpus_without_a_token(tmp_path: Path) -> None:
 
 
 # Compression
-
-FILLED = b'{"text": "a", "filler": "' + b"x" * ((1 << 20) - 28) + b'"}\n'  # 1 MiB
-
-
-def test_case_15_decompression_bomb(tmp_path: Path) -> None:
-    """Above 64 MiB, input that decompresses to more than 256 times its size is refused."""
-    assert len(FILLED) == 1 << 20
-    good = write(tmp_path / "a.txt", b"good\n")
-    corpus = write(tmp_path / "b.jsonl.gz", gzip.compress(FILLED * 8) * 9)
-    assert corpus.stat().st_size * 256 < 72 << 20
-    result = tokenize([good, corpus])
-    found = "expands to more than 256 times its compressed size, far more than text does"
-    hint = "hint: if this is intended, decompress it and pass the result"
-    check_refused(result, 3, f"{corpus}:64: {found}", hint)
-    check_no_store(store_of(good))
 
 
 # Tokenizers

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from command import check_refused, run
-from shard_reference import Arrays, change_shard
+from oracle.forger import Arrays, change_shard
 
 from seqpack_cli import inspect, plan, unpack
 from seqpack_cli.errors import FolderError
-from seqpack_cli.reporting.wording import WIDTH, count_columns
 
 # Source, target and language of each document; the decoder's ids also have <bos> and <eos>.
 DOCUMENTS = [
@@ -55,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(*arguments: object) -> Any:
     """Return the answer of a command as JSON; its lines fit the terminal."""
     shown = run(*arguments).stdout
-    assert all(count_columns(line) <= WIDTH for line in shown.splitlines())
+    assert all(len(line) <= 80 for line in shown.splitlines())
     return json.loads(run(*arguments, "--json").stdout)
 
 
@@ -148,23 +147,6 @@ def test_inspect_refuses_a_side_of_single_sequences(folder: Path) -> None:
     result = run("inspect", folder / "src", "--side", "decoder")
     what = f"--side decoder: {folder}/src is a token store, expected shards of pairs"
     check_refused(result, 2, what, "hint: leave out --side")
-
-
-def test_inspect_draws_both_sides(folder: Path, tmp_path: Path) -> None:
-    files = ("--html", tmp_path / "a.html", "--plot", tmp_path / "a.svg")
-    result = run("inspect", folder / "packed", *files)
-    assert result.exit_code == 0
-    page, picture = ((tmp_path / name).read_text() for name in ("a.html", "a.svg"))
-    for text in ("Encoder: typical batch", "Decoder: typical batch"):
-        assert text in page
-        assert text in picture
-    headings = [
-        line[4:-5] for line in page.splitlines() if line.startswith("<h3>") and "row" in line
-    ]
-    assert headings[:2] == [
-        "encoder, batch 0, row 0, sequence 2: 9 tokens",
-        "decoder, batch 0, row 2, sequence 3: 6 tokens",
-    ]
 
 
 def test_plan_is_what_pack_makes(folder: Path, tmp_path: Path) -> None:
