@@ -7,14 +7,15 @@ with that, batch by batch, row by row and file by file.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import resource
 import shutil
 import sys
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import prod
 from pathlib import Path
@@ -24,15 +25,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import safetensors
 import safetensors.numpy
 import tokenizers
 import torch
 from blake3 import blake3
 from command import run
-from oracle.imports import Documents, write_pair, write_store
-from oracle.shards import ShardWriter, read_batches, read_pairs, read_rows, write_splits
-from oracle.stores import PER_TOKEN, PageStore, StoreWriter, describe_file, make_tensor_file
+from oracle.batches import PageBatch, join_rows, read_batches
+from oracle.imports import Documents
+from oracle.shards import read_pairs
+from oracle.stores import PER_TOKEN, PageStore, describe_file, make_tensor_file
 from oracle.stores import read_store as read_page
+from page_sets import ALL, EOS, FEW, PAIRS, SETS, SOURCES, Rows, Sets, write_stores
 from torch.nn.utils import rnn
 
 from seqpack_cli import (
@@ -47,270 +51,13 @@ from seqpack_cli import (
     open_store,
     pack_sequence,
     pad_sequence,
-    tokenize,
     unpack,
     unpack_sequence,
     unpad_sequence,
 )
-from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
+from seqpack_cli.errors import DataError, FolderError, OptionError
 
-EOS = 258  # of the tokenizer `bytes`, whose other ids are bytes, <pad> and <bos>
-KEEP = ["label:class", "id:int", "score:float", "title:text", "flag:class", "tags:tags"]
-KEEP_ANSWERS = ["id:int", "title:text"]
-Rows = dict[int, dict[str, Any]]  # ids and columns by the index of a sequence
-
-
-# Stores
-
-
-def draw_records(drawn: random.Random, number: int) -> list[dict[str, Any]]:
-    """Draw records with fields of every kind; some have no text."""
-    records = []
-    for place in range(number):
-        words = [drawn.choice(["ab", "é", "word", "x"]) for _ in range(drawn.choice([0, 1, 3, 9]))]
-        record = {"text": words, "tags": [word[0].upper() for word in words], "id": place - 20}
-        record |= {"label": drawn.choice("üba"), "flag": len(words) > 3, "title": "ü" * (place % 4)}
-        records.append({**record, "score": place / 7})
-    return records
-
-
-def draw_answers(drawn: random.Random, number: int) -> list[dict[str, Any]]:
-    """Draw prompts and completions, some of them empty."""
-    records = []
-    for place in range(number):
-        prompt, completion = ("é".join("y" * drawn.randint(0, 9)) for _ in "pc")
-        record = {"prompt": prompt, "completion": completion if place % 3 else "", "id": place}
-        records.append({**record, "title": "ü" * (place % 3), "text": prompt + completion})
-    return records
-
-
-def spell(records: list[dict[str, Any]]) -> bytes:
-    return "\n".join(map(json.dumps, records)).encode()
-
-
-def draw_lines(drawn: random.Random) -> list[bytes]:
-    """Draw files of lines: short and long ones, empty ones, and a file of nothing."""
-    lengths = [min(int(drawn.lognormvariate(1.6, 0.9)), 40) for _ in range(36)]
-    lines = ["".join(drawn.choices("abc de", k=length)) for length in [0, *lengths, 0, 40]]
-    return ["\n".join(some).encode() for some in (lines[:20], [], lines[20:21], lines[21:])]
-
-
-IMPORTED: Documents = [[], [[1, 2, 3], [4]], [[0], [69_999, 5]], [], [[6] * 20], [[7, EOS]], []]
-
-
-def write_stores(folder: Path) -> dict[str, list[PageStore]]:
-    """Write the stores of the sets by name; of pairs each side has some."""
-    drawn = random.Random(7)
-    (folder / "a.txt").write_text("a\n")
-    tokenize(folder / "a.txt", folder / "bytes")
-    tokenizer_json = (folder / "bytes" / "tokenizer.json").read_bytes()
-    wide = json.loads(tokenizer_json)
-    wide["model"]["vocab"]["far"] = 70_000
-
-    def write(name: str, files: list[bytes], parts: list[list[int]], **given: Any) -> PageStore:
-        suffix = "jsonl" if files[0].startswith(b"{") else "txt"
-        sources = {f"{name}-{number}.{suffix}": data for number, data in enumerate(files)}
-        text = json.dumps(wide).encode() if given.pop("is_wide", False) else tokenizer_json
-        StoreWriter(folder / name, text, given).write(sources, parts)
-        return read_page(folder / name)
-
-    lines, parts = draw_lines(drawn), [[0], [1, 2], [3]]
-    records = draw_records(drawn, 45)
-    cut = [spell(records[:25]), spell(records[25:27]), spell(records[27:])]
-    kept = write("kept", cut, [[0], [1], [2]], keep=KEEP, max_length=15)
-    more = [{**record, "label": "c"} for record in draw_records(drawn, 14)]
-    targets: dict[str, Any] = {"prompt_field": "prompt", "completion_field": "completion"}
-    overlap = {"max_length": 12, "overlap": 5, "eos": "<eos>"}
-    plain = [{**record, "id": -record["id"]} for record in draw_records(drawn, 12)]
-    encoders, decoders = draw_records(drawn, 40), draw_answers(drawn, 40)
-    for record in encoders:
-        record["text"], record["tags"] = record["text"][:7], record["tags"][:7]
-    pairs = {
-        "encoder": [
-            write(f"encoder-{n}", [spell(encoders[some])], [[0]], keep=["label:class", "tags:tags"])
-            for n, some in enumerate((slice(25), slice(25, None)))
-        ],
-        "decoder": [
-            write("decoder-0", [spell(decoders[:25])], [[0]], keep=["title:text"], is_wide=True),
-            write(
-                *("decoder-1", [spell(decoders[25:])], [[0]]),
-                **{**targets, "keep": ["title:text"], "is_wide": True, "bos": "<bos>"},
-            ),
-        ],
-    }
-    write_pair(folder / "pair", IMPORTED, "int32")
-    write_store(folder / "imported", folder / "pair", IMPORTED, 70_000)
-    return {
-        "lines": [write("lines", lines, parts, max_length=9)],
-        "whole": [write("whole", [b"ab\n", b"c\nlong one"], [[0, 1]])],
-        "ends": [write("ends", lines, parts, is_wide=True, eos="<eos>", max_length=20)],
-        "kept": [kept],
-        "two": [kept, write("more", [spell(more)], [[0]], keep=KEEP, max_length=15)],
-        "targets": [
-            write("plain", [spell(plain)], [[0]], keep=KEEP_ANSWERS),
-            write(
-                *("answers", [spell(draw_answers(drawn, 30))], [[0]]),
-                **{**targets, **overlap, "keep": KEEP_ANSWERS},
-            ),
-        ],
-        "overlap": [write("overlap", lines, parts, bos="<bos>", **overlap)],
-        "imported": [read_page(folder / "imported")],
-        **pairs,
-    }
-
-
-# Sets of shards: the stores, the layout, and the options of pack
-
-SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "packed": ("lines", "packed", {}),
-    "packed files": ("lines", "packed", {"batch_size": 3, "shard_bytes": 1500}),
-    "packed columns": ("kept", "packed", {"batch_size": 5, "shuffle": True, "shard_bytes": 3500}),
-    "packed dropped": (
-        *("kept", "packed"),
-        {"drop_shorter": 3, "where": ["score > 1"], "last_batch": "drop", "batch_size": 4},
-    ),
-    "packed visits": (
-        *("two", "packed"),
-        {"passes": "1=2.5,2=0.3", "batch_size": 4, "seed": 5, "store_column": "from"},
-    ),
-    "packed targets": ("targets", "packed", {"batch_size": 5, "shard_bytes": 3000, "seed": 3}),
-    "packed ends": ("ends", "packed", {"max_tokens": 61, "order": "none", "shard_bytes": 1}),
-    "packed imported": ("imported", "packed", {"batch_size": 2}),
-    "padded": ("lines", "padded", {"max_tokens": 130, "pad_to_multiple": 8, "shard_bytes": 2000}),
-    "padded left": ("lines", "padded", {"padding_side": "left", "pad_id": 3, "batch_size": 7}),
-    "padded filler": (
-        *("kept", "padded"),
-        {"batch_size": 9, "last_batch": "pad", "padding_side": "left", "shard_bytes": 6000},
-    ),
-    "padded buckets": (
-        *("two", "padded"),
-        {"buckets": [4, 9, 15], "batch_size": 4, "last_batch": "pad", "passes": "2=2"},
-    ),
-    "padded targets": ("targets", "padded", {"keep_without_target": True, "padding_side": "left"}),
-    "padded without": ("targets", "padded", {"drop_column": ["targets", "title"]}),
-    "varlen": ("lines", "varlen", {"max_tokens": 24, "shard_bytes": 1500}),
-    "varlen pieces": ("kept", "varlen", {"max_tokens": 6, "shard_bytes": 4000}),
-    "varlen single": ("ends", "varlen", {"max_tokens": 1}),
-    "varlen sequential": ("overlap", "varlen", {"max_tokens": 20, "fill": "sequential"}),
-    "varlen aligned": (
-        *("ends", "varlen"),
-        {"max_tokens": 24, "align_sequences": 8, "pad_id": 3, "shuffle": False},
-    ),
-    "varlen rows": (
-        *("targets", "varlen"),
-        {"max_tokens": 16, "batch_size": 3, "align_sequences": 4, "last_batch": "pad"},
-    ),
-    "varlen chunks": (
-        *("two", "varlen"),
-        {"max_tokens": 7, "fill": "chunk", "batch_size": 2, "shard_bytes": 6000, "shuffle": True},
-    ),
-    "varlen visits": ("targets", "varlen", {"max_tokens": 7, "passes": "1=0.5,2=2.5", "seed": 3}),
-    "varlen chunk visits": (
-        *("two", "varlen"),
-        {"max_tokens": 9, "fill": "chunk", "batch_size": 3, "passes": "1=3"},
-    ),
-    "streams": ("lines", "streams", {"max_tokens": 9, "batch_size": 4, "shuffle": True}),
-    "streams columns": (
-        *("kept", "streams"),
-        {"max_tokens": 5, "batch_size": 4, "shuffle": True, "shard_bytes": 4000},
-    ),
-    "streams targets": ("targets", "streams", {"max_tokens": 4, "batch_size": 5, "seed": 3}),
-    "streams visits": ("two", "streams", {"max_tokens": 6, "batch_size": 3, "passes": "1=2.3"}),
-    "streams wide": ("ends", "streams", {"max_tokens": 1, "batch_size": 3, "pad_id": 2}),
-    "splits/train": (
-        *("two", "packed"),
-        {"split": "train=0.75,test=0.25", "split_seed": 2, "passes": "2=2", "seed": 3},
-    ),
-    "splits/test": ("", "", {}),
-    "values/true": ("kept", "varlen", {"split": "true,false", "split_by": "flag", "max_tokens": 9}),
-}
-PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
-    "pairs": ("packed", {"batch_size": 9, "shuffle": True, "shard_bytes": 6000}),
-    "pairs ties": ("packed", {"max_tokens": 60, "keep_without_target": True}),
-    "pairs padded": ("padded", {"batch_size": 9, "last_batch": "pad", "padding_side": "left"}),
-    "pairs visits": ("padded", {"batch_size": 5, "passes": "1=2", "store_column": "from"}),
-    "pairs split/a": ("packed", {"split": "a=0.6,b=0.4", "batch_size": 4, "where": ["label != ü"]}),
-}
-ALL = [*SETS, *PAIRS]
-FEW = ["packed visits", "padded filler", "varlen rows", "varlen chunk visits", "streams targets"]
-
-
-@dataclass
-class Sets:
-    """Stores and sets by name; a set is written when it is first asked for."""
-
-    folder: Path
-    stores: dict[str, list[PageStore]]
-    known: dict[str, list[Any]] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> Path:
-        path = self.folder / "sets" / name
-        whole = self.folder / "sets" / name.partition("/")[0]
-        if not whole.exists():
-            decoder: list[PageStore] = []
-            if name in PAIRS:
-                stores, decoder = self.stores["encoder"], self.stores["decoder"]
-                layout, given = PAIRS[name]
-            else:
-                source, layout, given = SETS[name]
-                stores = self.stores[source]
-            if "split" in given:
-                write_splits(whole, stores, layout, given, decoder=decoder)
-            else:
-                ShardWriter(whole, stores, layout, given, decoder=decoder).write()
-        return path
-
-    def pages(self, name: str) -> list[list[dict[str, Any]]]:
-        """Return the batches of each side as the page's reader reads them."""
-        if name not in self.known:
-            prefixes = list_prefixes(self[name])
-            self.known[name] = [list(read_batches(self[name], prefix)) for prefix in prefixes]
-        return self.known[name]
-
-    def rows(self, name: str) -> list[Rows]:
-        """Return the sequences of each side in the order of their stores."""
-        manifest = json.loads((self[name] / "manifest.json").read_bytes())
-        sides = [manifest, manifest["decoder"]][: len(self.pages(name))]
-        columns = [
-            {each["name"] for each in side["columns"] if each["kind"] in PER_TOKEN}
-            for side in sides
-        ]
-        return [join_rows(*side) for side in zip(self.pages(name), columns, strict=True)]
-
-    def copy(self, name: str, folder: Path) -> Path:
-        """Return a copy of a set that may be changed."""
-        self[name]
-        shutil.copytree(self.folder / "sets" / name, folder / "shards")
-        return folder / "shards"
-
-
-def join_rows(pages: list[dict[str, Any]], per_token: set[str]) -> Rows:
-    """Put the pieces and the visits of each sequence together, token by token."""
-    rows: Rows = {}
-    for page in pages:
-        arrays = page["arrays"]
-        starts = arrays.get("piece_starts", np.zeros_like(arrays["lengths"])).tolist()
-        for row, index in enumerate(arrays["original_indices"].tolist()):
-            if index < 0:
-                continue
-            known = rows.setdefault(index, {"ids": {}, **{name: {} for name in per_token}})
-            for step, cell in enumerate(page["cells"][row], starts[row]):
-                found = {"ids": page["rows"][row][step - starts[row]]}
-                found |= {name: page["columns"][name][cell] for name in per_token}
-                for name, value in found.items():
-                    assert known[name].setdefault(step, value) == value
-            for name in page["columns"].keys() - per_token:
-                assert known.setdefault(name, page["columns"][name][row]) == page["columns"][name][row]
-    for row in rows.values():
-        for name in {"ids", *per_token}:
-            row[name] = [row[name][step] for step in range(len(row[name]))]
-    return {index: rows[index] for index in sorted(rows)}
-
-
-def list_prefixes(folder: Path) -> list[str]:
-    """Return what comes before the names of each side."""
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    return [""] if manifest["decoder"] is None else ["", "decoder."]
+Arrays = dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +68,6 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Sets:
 
 
 every_set = pytest.mark.parametrize("name", ALL)
-every_single_set = pytest.mark.parametrize("name", SETS)
 
 
 # Batches
@@ -332,10 +78,11 @@ def flatten(values: Any) -> list[Any]:
     return [cell for row in values for cell in row]
 
 
-def check_batch(shards: ShardSet, batch: Batch, page: dict[str, Any]) -> None:
+def check_batch(shards: ShardSet, batch: Batch, page: PageBatch) -> None:
     """Compare a batch with the page's reading of it."""
-    arrays, lengths = page["arrays"], page["arrays"]["lengths"].tolist()
-    for name, expected in arrays.items():
+    lengths = page.arrays["lengths"].tolist()
+    for name in [name for name in page.arrays if not name.startswith("column.")]:
+        expected = page.arrays[name]
         if name == "widths":
             assert batch.shape[1] == expected[0]
         elif name == "num_filler_rows":
@@ -344,18 +91,18 @@ def check_batch(shards: ShardSet, batch: Batch, page: dict[str, Any]) -> None:
             found = getattr(batch, name)
             assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist()), name
     assert batch.num_filler_rows == lengths.count(0)
-    assert [row.tolist() for row in batch.rows()] == page["rows"]
-    assert [batch.row(row).tolist() for row in range(len(lengths))] == page["rows"]
+    assert [row.tolist() for row in batch.rows()] == page.rows
+    assert [batch.row(row).tolist() for row in range(len(lengths))] == page.rows
     assert prod(batch.shape) == len(batch.data)
     assert batch.count_padding() == len(batch.data) - sum(lengths)
-    assert list(batch.columns) == list(shards.columns) == list(page["columns"])
+    assert list(batch.columns) == list(shards.columns) == list(page.columns)
     for name, column in shards.columns.items():
         values, spelled = batch.columns[name], column.spell(batch.columns[name])
         if column.kind in PER_TOKEN:
             assert values.shape == batch.shape  # type: ignore[union-attr]
             spelled = flatten(spelled) if len(batch.shape) > 1 else spelled
-        assert spelled == page["columns"][name], name
-    check_own(batch, page["cells"], lengths)
+        assert spelled == page.columns[name], name
+    check_own(batch, page.cells, lengths)
 
 
 def check_own(batch: Any, cells: list[list[int]], lengths: list[int]) -> None:
@@ -396,8 +143,8 @@ def check_own(batch: Any, cells: list[list[int]], lengths: list[int]) -> None:
 def check_sets(sets: Sets, name: str) -> None:
     """Compare every batch of a set, read in every way, with the page's reading."""
     whole = open_shards(sets[name])
-    assert (whole.decoder is None) == (len(sets.pages(name)) == 1)
-    for pages, shards in zip(sets.pages(name), [whole, whole.decoder], strict=False):
+    assert (whole.decoder is None) == (len(sets.sides(name)) == 1)
+    for pages, shards in zip(sets.sides(name), [whole, whole.decoder], strict=False):
         assert shards is not None
         number = len(pages)
         assert len(shards) == number == len(list(shards))
@@ -413,7 +160,7 @@ def check_sets(sets: Sets, name: str) -> None:
         for place, page in enumerate(pages):
             check_batch(shards, ways[place % len(ways)](place), page)
         for batch, page in zip(shards, pages, strict=True):
-            assert batch.data.tolist() == page["arrays"]["data"].tolist()
+            assert batch.data.tolist() == page.arrays["data"].tolist()
         some = slice(number - 1, None, -max(number // 5, 1))
         for batch, page in zip(shards[some], pages[some], strict=True):
             check_batch(shards, batch, page)
@@ -431,25 +178,18 @@ def test_batches_are_those_of_the_page(sets: Sets, name: str) -> None:
 @every_set
 def test_sequences_of_a_set_are_those_of_its_stores(sets: Sets, name: str) -> None:
     """So says the page's reader, with which all others are compared."""
-    source = SETS["splits/train" if name == "splits/test" else name][0] if name in SETS else ""
-    sides = [sets.stores[source]] if source else [sets.stores["encoder"], sets.stores["decoder"]]
-    for rows, stores in zip(sets.rows(name), sides, strict=True):
-        sequences = [ids for store in stores for ids in store.sequences]
-        assert rows
+    for rows, source in zip(sets.rows(name), [SOURCES[name], "decoder"], strict=False):
+        sequences = [ids for store in sets.stores[source] for ids in store.sequences]
         assert {index: row["ids"] for index, row in rows.items()} == {
             index: sequences[index] for index in rows
         }
-        for column in {*stores[0].columns} & {*next(iter(rows.values()))}:
-            values = [value for store in stores for value in store.columns.get(column, [])]
-            if len(values) == len(sequences):
-                assert all(row[column] == values[index] for index, row in rows.items())
 
 
 @pytest.mark.parametrize("name", ["packed files", "padded filler", "varlen chunks", "pairs"])
 def test_shard_is_a_sequence_of_its_batches(sets: Sets, name: str) -> None:
     shards = open_shards(sets[name])
     assert shards.num_shards == len(list(sets[name].glob("shard-*"))) > 1
-    pages, first = sets.pages(name)[0], 0
+    pages, first = sets.sides(name)[0], 0
     for number in range(shards.num_shards):
         shard = shards.open_shard(number)
         assert isinstance(shard, Shard)
@@ -463,7 +203,7 @@ def test_shard_is_a_sequence_of_its_batches(sets: Sets, name: str) -> None:
             assert shards.find_name(first + place) == shard.path.name
         for batch, page in zip(shard[::-1], own[::-1], strict=True):
             check_batch(shards, batch, page)
-        rows = [row for page in own for row in page["rows"]]
+        rows = [row for page in own for row in page.rows]
         order = random.Random(number).sample(range(len(rows)), len(rows))
         assert [shard.row(place).tolist() for place in order] == [rows[place] for place in order]
         stored = safetensors.numpy.load_file(shard.path)
@@ -475,3 +215,934 @@ def test_shard_is_a_sequence_of_its_batches(sets: Sets, name: str) -> None:
             shard[len(shard)]
         first += len(shard)
     assert first == len(shards) == len(pages)
+
+
+# Unpack
+
+
+def drop_overlap(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a sequence without the tokens that repeat the one before."""
+    first = row.get("overlap", 0)
+    return {name: each[first:] if isinstance(each, list) else each for name, each in row.items()}
+
+
+def expect_sides(sets: Sets, name: str, *, as_text: bool = False) -> list[dict[str, Any]]:
+    """Return what unpack writes of each sequence, or of each pair: `index`, `ids` and columns."""
+    sides = list[Rows]()
+    for rows, prefix in zip(sets.rows(name), ["", "decoder."], strict=False):
+        cut = {index: drop_overlap(row) for index, row in rows.items()}
+        if as_text:
+            path = sets[name] / f"{prefix}tokenizer.json"
+            decoder = tokenizers.Tokenizer.from_file(str(path))
+            for row in cut.values():
+                row["text"] = decoder.decode(row.pop("ids"), skip_special_tokens=False)
+        sides.append(cut)
+    if len(sides) == 1:
+        return [{"index": index, **row} for index, row in sides[0].items()]
+    pairs = sorted(set(read_pairs(sets[name])))
+    return [
+        {
+            **{"index": first, **sides[0][first]},
+            **{f"decoder.{key}": value for key, value in sides[1][second].items()},
+            "decoder.index": second,
+        }
+        for first, second in pairs
+    ]
+
+
+def flatten_line(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the fields of a line beside each other, as they are in Parquet."""
+    found = {**line, **line.get("columns", {})}
+    found = {f"{prefix}{name}": found[name] for name in found if name not in ("columns", "decoder")}
+    return {**found, **flatten_line(line["decoder"], "decoder.")} if "decoder" in line else found
+
+
+def read_lines(text: str) -> list[dict[str, Any]]:
+    assert text.endswith("\n")
+    return [flatten_line(json.loads(line)) for line in text.splitlines()]
+
+
+def check_unpack(sets: Sets, name: str, folder: Path) -> None:
+    """Unpack into JSON lines, and compare them and the progress."""
+    advanced, totals = list[int](), list[int]()
+    progress = Progress(on_total=totals.append, on_advance=advanced.append)
+    number = unpack(sets[name], folder / "rows.jsonl", progress=progress)
+    expected = expect_sides(sets, name)
+    assert read_lines((folder / "rows.jsonl").read_text()) == expected
+    assert number == len(expected)
+    lengths = [page.arrays["lengths"] for side in sets.sides(name) for page in side]
+    assert totals == [sum(advanced)] == [np.count_nonzero(np.concatenate(lengths))]
+
+
+@every_set
+def test_unpack_writes_each_sequence_once_in_the_order_of_the_stores(
+    sets: Sets, tmp_path: Path, name: str
+) -> None:
+    check_unpack(sets, name, tmp_path)
+
+
+WITH_TEXT = [name for name in ALL if name not in ("packed imported",)]
+
+
+@pytest.mark.parametrize("name", [*WITH_TEXT[::3], "pairs ties"])
+def test_unpack_writes_the_text_of_each_sequence(sets: Sets, name: str) -> None:
+    result = run("unpack", sets[name], "--text", "-o", "-")
+    assert read_lines(result.stdout) == expect_sides(sets, name, as_text=True)
+    assert result.exit_code == 0
+
+
+def test_unpack_writes_plain_json_lines(sets: Sets, tmp_path: Path) -> None:
+    result = run("unpack", sets["packed"], "-o", tmp_path / "rows.jsonl", "--json")
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert lines[0] == f'{{"index": 0, "ids": {sets.rows("packed")[0][0]["ids"]}}}'
+    number = len(sets.rows("packed")[0])
+    assert json.loads(result.stdout) == {
+        "num_sequences": number,
+        "file": str(tmp_path / "rows.jsonl"),
+    }
+    result = run("unpack", sets["packed columns"], "-o", "-", "--text")
+    row = sets.rows("packed columns")[0][0]
+    assert json.loads(result.stdout.splitlines()[0])["columns"] == {
+        name: value for name, value in row.items() if name != "ids"
+    }
+
+
+def name_type(kind: pa.DataType) -> str:
+    """Return the name of a type, whatever the size of its offsets, and of the items of a list."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list of {name_type(kind.value_type)}"
+    return str(kind).removeprefix("large_")
+
+
+TYPES = {"int": "int64", "float": "double", "text": "string", "targets": "list of uint8"}
+TYPES |= {"tags": "list of string"}
+CLASS_TYPES = {bool: "bool", str: "string", int: "int64", float: "double"}
+
+
+def expect_types(manifest: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the types of the columns of one side in Parquet."""
+    return {
+        f"{prefix}{column['name']}": TYPES.get(column["kind"])
+        or CLASS_TYPES[type(column["class_names"][0])]
+        for column in manifest["columns"]
+    }
+
+
+def check_types(schema: pa.Schema, expected: dict[str, str]) -> None:
+    assert {each.name: name_type(each.type) for each in schema} == expected
+    assert [each.name for each in schema] == list(expected)
+    assert not any(each.nullable for each in schema)
+
+
+@pytest.mark.parametrize("name", [*WITH_TEXT[1::3], "padded targets", "pairs", "pairs split/a"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_parquet_of_unpack_has_what_the_lines_have(
+    sets: Sets, tmp_path: Path, name: str, *, as_text: bool
+) -> None:
+    path = tmp_path / "rows.parquet"
+    number = unpack(sets[name], path, as_text=as_text, file_format="parquet")
+    expected = expect_sides(sets, name, as_text=as_text)
+    assert pq.read_table(path).to_pylist() == expected
+    manifest = json.loads((sets[name] / "manifest.json").read_bytes())
+    types, of_ids = dict[str, str](), {"text": "string"} if as_text else {"ids": "list of int32"}
+    for prefix in ["", "decoder."][: len(sets.sides(name))]:
+        types |= {f"{prefix}index": "int64"}
+        types |= {f"{prefix}{each}": kind for each, kind in of_ids.items()}
+        types |= expect_types(manifest["decoder"] if prefix else manifest, prefix)
+    metadata = pq.read_metadata(path)
+    check_types(pq.read_schema(path), types)
+    assert metadata.num_rows == number == len(expected)
+    mark = json.loads(metadata.metadata[b"seqpack.unpack"])
+    assert (mark["format"], mark["num_rows"]) == ("seqpack.unpack", number)
+    assert metadata.created_by.startswith("seqpack") or b"pyarrow" not in metadata.metadata
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_unpack_writes_one_side_of_pairs(sets: Sets, name: str, side: str) -> None:
+    result, start = run("unpack", sets[name], "--side", side, "-o", "-"), "decoder."
+    assert read_lines(result.stdout) == [
+        {
+            key.removeprefix(start): row[key]
+            for key in row
+            if key.startswith(start) == (side == "decoder")
+        }
+        for row in expect_sides(sets, name)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fragment"),
+    [
+        ("packed", ["--side", "encoder"], "holds no pairs"),
+        ("packed imported", ["--text"], "has no tokenizer"),
+    ],
+)
+def test_unpack_refuses_options_that_the_shards_do_not_have(
+    sets: Sets, tmp_path: Path, name: str, options: list[str], fragment: str
+) -> None:
+    result = run("unpack", sets[name], "-o", tmp_path / "rows", *options)
+    assert result.exit_code == 2
+    assert fragment in result.stderr
+    assert not (tmp_path / "rows").exists()
+
+
+def test_all_splits_at_once_are_refused_with_the_name_of_one(sets: Sets, tmp_path: Path) -> None:
+    for command in (["unpack"], ["export"], ["export", "--to", "megatron"]):
+        result = run(*command, sets["splits/train"].parent, "-o", tmp_path / "out")
+        assert result.exit_code == 4
+        assert f"name one of them, such as {sets['splits/train']}" in result.stderr
+
+
+# Export
+
+
+@dataclass
+class Exported:
+    """What is exported: sequences with their documents, in order."""
+
+    path: Path
+    rows: list[dict[str, Any]]  # ids and columns
+    documents: list[int]
+    num_documents: int
+    manifest: dict[str, Any]
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        return [row["ids"] for row in self.rows]
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether documents and sequences are not one to one."""
+        return self.documents != list(range(self.num_documents))
+
+
+def find_source(sets: Sets, name: str) -> Exported:
+    """Return the sequences of a store, or of shards."""
+    if name in sets.stores:
+        (store,) = sets.stores[name]
+        rows = [
+            {"ids": ids, **{key: store.columns[key][index] for key in store.columns}}
+            for index, ids in enumerate(store.sequences)
+        ]
+        return Exported(store.folder, rows, store.documents, len(store.hashes), store.manifest)
+    rows = list(sets.rows(name)[0].values())
+    manifest = json.loads((sets[name] / "manifest.json").read_bytes())
+    return Exported(sets[name], rows, list(range(len(rows))), len(rows), manifest)
+
+
+STORES = ["lines", "whole", "ends", "kept", "overlap", "imported"]
+SINGLE = [*STORES, *SETS]
+ROWS_OF_PARQUET = [name for name in SINGLE if not name.startswith(("varlen", "values"))]
+PACKED_ROWS = [name for name in SINGLE if name.startswith(("varlen", "values"))]
+
+
+def label(ids: list[int], targets: list[int] | None) -> list[int]:
+    """Return the labels of ids."""
+    return ids if targets is None else [i if t else -100 for i, t in zip(ids, targets, strict=True)]
+
+
+def read_parquet(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], pa.Schema]:
+    """Return the rows of a folder of Parquet files, their marks, and their schema."""
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == [f"part-{n:05d}.parquet" for n in range(len(files))]
+    marks = [json.loads(pq.read_metadata(file).metadata[b"seqpack.export"]) for file in files]
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    return rows, marks, pq.read_schema(files[0])
+
+
+def check_marks(marks: list[dict[str, Any]], folder: Path, source: Exported) -> None:
+    """Check that files say what they were made from, and which rows and documents they hold."""
+    rows = [pq.read_metadata(file).num_rows for file in sorted(folder.iterdir())]
+    assert [mark["num_rows"] for mark in marks] == rows
+    assert [mark["first_row"] for mark in marks] == np.cumsum([0, *rows])[:-1].tolist()
+    for mark in marks:
+        assert mark["source_format"] == source.manifest["format"]
+        data = (source.path / "manifest.json").read_bytes()
+        assert mark["source_blake3"] == blake3(data).hexdigest()
+    if source.has_documents:
+        ranges = [mark["documents"] for mark in marks]
+        assert (ranges[0][0], ranges[-1][1]) == (0, source.num_documents)
+        assert all(first[1] == second[0] for first, second in pairwise(ranges))
+
+
+def check_parquet(sets: Sets, name: str, folder: Path) -> None:
+    """Export rows of sequences, and compare them."""
+    source = find_source(sets, name)
+    found = export(source.path, folder)
+    expected = []
+    for row, document in zip(source.rows, source.documents, strict=True):
+        ids, targets = row["ids"], row.get("targets")
+        made: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        made["labels"] = label(ids, targets)
+        if source.has_documents:
+            made["document"] = document
+        columns = {key: value for key, value in row.items() if key not in ("ids", "targets")}
+        expected.append({**made, **columns})
+    rows, marks, schema = read_parquet(folder)
+    assert rows == expected
+    types = {"input_ids": "list of int32", "attention_mask": "list of int8"}
+    types |= {"labels": "list of int32"} | ({"document": "int64"} if source.has_documents else {})
+    columns = expect_types(source.manifest)
+    columns.pop("targets", None)
+    check_types(schema, types | columns)
+    check_marks(marks, folder, source)
+    assert found == {
+        **{
+            "format": "parquet",
+            "num_rows": len(rows),
+            "num_tokens": sum(map(len, source.sequences)),
+        },
+        "files": [str(path) for path in sorted(folder.iterdir())],
+    }
+
+
+@pytest.mark.parametrize("name", ROWS_OF_PARQUET)
+def test_parquet_has_a_row_for_each_sequence(sets: Sets, tmp_path: Path, name: str) -> None:
+    check_parquet(sets, name, tmp_path / "out")
+
+
+def check_packed_rows(sets: Sets, name: str, folder: Path) -> None:
+    """Export the packed rows of varlen shards, and compare them."""
+    found, expected, length = export(sets[name], folder), list[dict[str, Any]](), 0
+    manifest = json.loads((sets[name] / "manifest.json").read_bytes())
+    for page in sets.sides(name)[0]:
+        of_rows = page.arrays.get("row_indices", np.zeros(len(page.rows), int)).tolist()
+        for _, some in groupby(range(len(of_rows)), of_rows.__getitem__):
+            made: dict[str, list[int]]
+            made = {"input_ids": [], "labels": [], "seq_lengths": [], "position_ids": []}
+            for row in some:
+                ids, targets = page.rows[row], page.columns.get("targets")
+                targets = [1 if targets is None else targets[cell] for cell in page.cells[row]]
+                made["input_ids"] += ids
+                made["labels"] += [-100, *label(ids, targets)[1:]]
+                made["seq_lengths"].append(len(ids))
+                made["position_ids"] += range(len(ids))
+                length += len(ids)
+            expected.append(made)
+    rows, marks, schema = read_parquet(folder)
+    assert rows == expected
+    check_types(schema, dict.fromkeys(expected[0], "list of int32"))
+    check_marks(marks, folder, Exported(sets[name], [], [], 0, manifest))
+    assert (found["num_rows"], found["num_tokens"]) == (len(rows), length)
+
+
+@pytest.mark.parametrize("name", PACKED_ROWS)
+def test_parquet_of_varlen_has_a_row_for_each_packed_row(
+    sets: Sets, tmp_path: Path, name: str
+) -> None:
+    check_packed_rows(sets, name, tmp_path / "out")
+
+
+def read_pair(prefix: Path, dtype: str) -> Documents:
+    """Read an indexed dataset, as docs/formats.md describes a part of a store."""
+    index = prefix.with_name(f"{prefix.name}.idx").read_bytes()
+    number, num_firsts = (int.from_bytes(index[at : at + 8], "little") for at in (18, 26))
+    assert index[:18] == b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes(
+        [4 + 4 * (dtype == "uint16")]
+    )
+    lengths = np.frombuffer(index, "<i4", number, 34)
+    starts = np.frombuffer(index, "<i8", number, 34 + 4 * number)
+    firsts = np.frombuffer(index, "<i8", num_firsts, 34 + 12 * number)
+    assert len(index) == 34 + 12 * number + 8 * num_firsts
+    ids = np.fromfile(prefix.with_name(f"{prefix.name}.bin"), dtype)
+    size = ids.itemsize
+    assert starts.tolist() == [int(sum(lengths[:n])) * size for n in range(number)]
+    sequences = [
+        ids[s // size : s // size + n].tolist() for s, n in zip(starts, lengths, strict=True)
+    ]
+    assert sum(lengths) == len(ids)
+    return [sequences[first:end] for first, end in pairwise(firsts.tolist())]
+
+
+def check_megatron(sets: Sets, name: str, prefix: Path) -> None:
+    """Export an indexed dataset, and compare its documents."""
+    source = find_source(sets, name)
+    notices = list[str]()
+    found = export(source.path, prefix, to="megatron", progress=Progress(on_notice=notices.append))
+    expected: Documents = [[] for _ in range(source.num_documents)]
+    for ids, document in zip(source.sequences, source.documents, strict=True):
+        expected[document].append(ids)
+    assert read_pair(prefix, source.manifest["dtype"]) == expected
+    assert {each: found[each] for each in found if each.startswith("num_")} == {
+        "num_documents": len(expected),
+        "num_sequences": len(source.rows),
+        "num_tokens": sum(map(len, source.sequences)),
+    }
+    check_record(found, "megatron", source, [f"{prefix}.bin", f"{prefix}.idx"])
+    columns = [key for key in source.rows[0] if key not in ("ids", "targets")]
+    assert any("targets" in notice for notice in notices) == ("targets" in source.rows[0])
+    assert any("left out" in notice for notice in notices) == bool(columns)
+    assert all(column in notices[-1] for column in columns)
+
+
+def check_record(found: dict[str, Any], to: str, source: Exported, files: list[str]) -> None:
+    """Check the record beside files of ids, and what export returns of them."""
+    record = json.loads(Path(found["record"]).read_bytes())
+    assert found["files"] == files
+    assert found["format"] == to == record["to"]
+    assert record["files"] == [describe_file(Path(path)) for path in files]
+    assert record["source_format"] == source.manifest["format"]
+    digest = blake3((source.path / "manifest.json").read_bytes()).hexdigest()
+    assert (record["state"], record["source_blake3"]) == ("complete", digest)
+    assert record["counts"] == {key: found[key] for key in found if key.startswith("num_")}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_megatron_has_the_documents_of_the_source(sets: Sets, tmp_path: Path, name: str) -> None:
+    check_megatron(sets, name, tmp_path / "out")
+
+
+def check_nanogpt(sets: Sets, name: str, path: Path, eos: int | None = None) -> None:
+    """Export one file of ids with end tokens, and compare it."""
+    source, end = find_source(sets, name), EOS if eos is None else eos
+    found = export(source.path, path, to="nanogpt", eos=eos)
+    texts: dict[int, list[int]] = {}
+    for row, document in zip(source.rows, source.documents, strict=True):
+        texts.setdefault(document, []).extend(drop_overlap(row)["ids"])
+    missing = [ids for ids in texts.values() if ids[-1] != end]
+    inside = sum(ids[:-1].count(end) for ids in texts.values())
+    expected = [i for ids in texts.values() for i in [*ids, *[end] * (ids[-1] != end)]]
+    assert np.fromfile(path, "<u2").tolist() == expected
+    assert {each: found[each] for each in found if each.startswith("num_")} == {
+        **{"num_documents": len(texts), "num_tokens": len(expected)},
+        **{"num_end_tokens_added": len(missing), "num_end_tokens_inside": inside},
+    }
+    check_record(found, "nanogpt", source, [str(path)])
+
+
+@pytest.mark.parametrize("name", [name for name in SINGLE if "imported" not in name])
+def test_nanogpt_ends_each_document_once(sets: Sets, tmp_path: Path, name: str) -> None:
+    check_nanogpt(sets, name, tmp_path / "out.bin", eos=None if len(name) % 2 else 97)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "fragment"),
+    [
+        ("lines", {"to": "nanogpt", "eos": 259}, OptionError, "expected an id from 0 to 258"),
+        ("lines", {"to": "nanogpt", "eos": -1}, OptionError, "not a token of"),
+        ("imported", {"to": "nanogpt"}, OptionError, "no end token is known"),
+        ("imported", {"to": "nanogpt", "eos": 69_999}, OptionError, "does not fit uint16"),
+        ("imported", {"to": "nanogpt", "eos": 65_536}, OptionError, "does not fit uint16"),
+        ("imported", {"to": "nanogpt", "eos": 65_535}, DataError, "id 69,999 does not fit uint16"),
+        ("lines", {"to": "parquet", "eos": 5}, OptionError, "--eos has no effect"),
+        ("lines", {"to": "csv"}, ValueError, "to is 'csv'"),
+        ("pairs", {}, OptionError, "holds pairs"),
+    ],
+)
+def test_export_refuses_what_a_format_cannot_hold(
+    sets: Sets, tmp_path: Path, name: str, options: dict[str, Any], error: Any, fragment: str
+) -> None:
+    path = sets[name] if name in ALL else sets.stores[name][0].folder
+    with pytest.raises(error, match=fragment):
+        export(path, tmp_path / "out", **options)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "hint"), [("a.bin", "a"), (".idx", "dataset"), ("b.idx", "b")])
+def test_name_of_one_file_is_no_prefix_of_two(
+    sets: Sets, tmp_path: Path, name: str, hint: str
+) -> None:
+    with pytest.raises(OptionError, match=f"hint: -o {tmp_path / hint}$"):
+        export(sets["packed"], tmp_path / name, to="megatron")
+
+
+def test_end_tokens_inside_documents_are_told(sets: Sets, tmp_path: Path) -> None:
+    notices = list[str]()
+    progress = Progress(on_notice=notices.append)
+    export(sets["packed"], tmp_path / "out", to="nanogpt", eos=97, progress=progress)
+    assert "inside documents" in notices[0]
+    export(sets["packed"], tmp_path / "other", to="nanogpt", progress=progress)
+    assert len(notices) == 1
+
+
+@pytest.mark.parametrize("to", ["parquet", "megatron", "nanogpt"])
+def test_progress_of_export_ends_at_its_total(sets: Sets, tmp_path: Path, to: str) -> None:
+    for name in ("packed visits", "varlen chunks"):
+        advanced, totals = list[int](), list[int]()
+        progress = Progress(on_total=totals.append, on_advance=advanced.append)
+        export(sets[name], tmp_path / name, to=to, progress=progress)
+        assert totals == [sum(advanced)]
+        assert totals[0] > 0
+
+
+@pytest.mark.parametrize("kind", [int, float, bool, str])
+def test_classes_of_any_type_are_exported(tmp_path: Path, kind: Any) -> None:
+    values = [kind(f"{n % 2}.5" if kind is float else n % 2) for n in range(5)]
+    lines = [json.dumps({"text": "ab", "label": value}) for value in values]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    given = ("tokenize", tmp_path / "a.jsonl", "--keep", "label:class", "-o", tmp_path / "tokens")
+    assert run(*given).exit_code == 0
+    assert run("pack", tmp_path / "tokens", "-o", tmp_path / "shards").exit_code == 0
+    for name in ("tokens", "shards"):
+        export(tmp_path / name, tmp_path / f"{name}-out")
+        rows, _, schema = read_parquet(tmp_path / f"{name}-out")
+        assert [row["label"] for row in rows] == values
+        assert name_type(schema.field("label").type) == CLASS_TYPES[kind]
+
+
+@pytest.mark.parametrize(
+    ("made", "command"),
+    [("labels", "export"), ("input_ids", "export"), ("index", "unpack"), ("ids", "unpack")],
+)
+def test_column_with_the_name_of_one_that_is_made_is_refused(
+    tmp_path: Path, made: str, command: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "ab", made: 7}))
+    run("tokenize", tmp_path / "a.jsonl", "--keep", made, "-o", tmp_path / "tokens")
+    run("pack", tmp_path / "tokens", "-o", tmp_path / "shards")
+    options = ["--format", "parquet"] if command == "unpack" else []
+    result = run(command, tmp_path / "shards", "-o", tmp_path / "out", *options)
+    assert result.exit_code == 2
+    assert f"column '{made}' has the name of one" in result.stderr
+    assert ("--drop-column" in result.stderr) == (command == "export")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the reader's imports
+def test_megatron_core_reads_what_is_exported(
+    sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Megatron's own reader, but not the rest of its package, which takes 7 s to import."""
+    folder = next(iter(pytest.importorskip("megatron").__path__))
+    for name in ("core", "core.datasets", "core.utils"):
+        module = types.ModuleType(f"megatron.{name}")
+        module.__path__ = [f"{folder}/{name.replace('.', '/')}"]
+        module.log_single_rank = print  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    before = set(sys.modules)
+    try:
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+        for name in ("lines", "imported", "streams wide"):
+            source = find_source(sets, name)
+            export(source.path, tmp_path / name, to="megatron")
+            dataset = IndexedDataset(str(tmp_path / name))
+            assert [dataset[place].tolist() for place in range(len(dataset))] == source.sequences
+            firsts = [source.documents.index(number) for number in sorted({*source.documents})]
+            assert {*firsts, len(dataset)} == {*dataset.document_indices.tolist()}
+    finally:
+        for name in set(sys.modules) - before:
+            if name.startswith("megatron."):
+                del sys.modules[name]
+
+
+# Back again
+
+
+def import_again(folder: Path, name: str, *options: object) -> PageStore:
+    """Import what was exported."""
+    result = run("import", folder / name, *options, "-o", folder / "again", "-q")
+    assert result.exit_code == 0, result.output
+    return read_page(folder / "again")
+
+
+@pytest.mark.parametrize("name", ["lines", "imported", "ends", "packed visits", "streams columns"])
+def test_import_of_megatron_has_the_same_documents(sets: Sets, tmp_path: Path, name: str) -> None:
+    source = find_source(sets, name)
+    export(source.path, tmp_path / "out", to="megatron")
+    vocabulary = ["--vocab-size", 70_000]
+    if "imported" not in name:
+        vocabulary = ["--tokenizer", source.path / "tokenizer.json"]
+    found = import_again(tmp_path, "out.idx", *vocabulary)
+    assert (found.sequences, found.documents) == (source.sequences, source.documents)
+    export(found.folder, tmp_path / "twice", to="megatron")
+    for suffix in ("bin", "idx"):
+        one = (tmp_path / "again" / f"part-00000.{suffix}").read_bytes()
+        assert (tmp_path / f"twice.{suffix}").read_bytes() == one
+        assert (tmp_path / f"out.{suffix}").read_bytes() == one
+
+
+@pytest.mark.parametrize("name", ["whole", "kept", "packed columns", "padded targets", "streams"])
+def test_import_of_parquet_has_the_same_rows(sets: Sets, tmp_path: Path, name: str) -> None:
+    source = find_source(sets, name)
+    export(source.path, tmp_path / "out")
+    kept = {each["name"]: each["kind"] for each in source.manifest["columns"]}
+    kept = {name: kind for name, kind in kept.items() if kind not in ("tags", "targets")}
+    keep = [f"--keep={each}:{kind}" for each, kind in kept.items() if each != "overlap"]
+    keep += ["--keep=document:int"] if source.has_documents else []
+    keep += ["--ignore-field=overlap"] if "overlap" in kept else []
+    found = import_again(tmp_path, "out", "--tokenizer", source.path / "tokenizer.json", *keep)
+    assert found.sequences == source.sequences
+    whole = [[1] * len(row["ids"]) for row in source.rows]
+    expected = [row.get("targets", one) for row, one in zip(source.rows, whole, strict=True)]
+    assert found.columns.get("targets", whole) == expected
+    if source.has_documents:
+        assert found.columns["document"] == source.documents
+    for each in kept.keys() - {"overlap"}:
+        assert found.columns[each] == [row[each] for row in source.rows]
+
+
+@pytest.mark.parametrize("name", ["ends", "packed ends"])
+def test_import_of_nanogpt_has_the_same_documents(sets: Sets, tmp_path: Path, name: str) -> None:
+    source = find_source(sets, name)
+    export(source.path, tmp_path / "out.bin", to="nanogpt")
+    options = ["--dtype", "uint16", "--eos", EOS, "--tokenizer", source.path / "tokenizer.json"]
+    found = import_again(tmp_path, "out.bin", *options)
+    documents: dict[int, list[int]] = {}
+    for ids, document in zip(source.sequences, source.documents, strict=True):
+        documents.setdefault(document, []).extend(ids)
+    assert found.sequences == [[*ids, *[EOS] * (ids[-1] != EOS)] for ids in documents.values()]
+
+
+@pytest.mark.parametrize("name", ["packed visits", "streams targets", "pairs padded"])
+def test_set_does_not_differ_from_itself(sets: Sets, tmp_path: Path, name: str) -> None:
+    assert diff(sets[name], sets[name])["identical"]
+    found = diff(sets[name], sets.copy(name, tmp_path))
+    assert found["sequences"]["num_compared"] == len(sets.rows(name)[0])
+    assert found["sequences"]["num_differing"] == 0
+    assert found["same_arrays"]
+
+
+@pytest.mark.parametrize("name", [*ALL[::5], "pairs padded"])
+def test_set_is_verified(sets: Sets, name: str) -> None:
+    result = run("verify", sets[name], "--level", "roundtrip")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", ["padded filler", "varlen rows", "streams", "packed visits"])
+def test_numbers_of_inspect_are_those_of_the_page(sets: Sets, name: str) -> None:
+    found, (pages,) = inspect(sets[name]), sets.sides(name)
+    lengths = [length for page in pages for length in page.arrays["lengths"].tolist()]
+    num_cells, num_tokens = sum(len(page.arrays["data"]) for page in pages), sum(lengths)
+    numbers = {"num_batches": len(pages), "num_rows": len(lengths), "num_tokens": num_tokens}
+    numbers |= {"num_filler_rows": lengths.count(0), "num_padding_cells": num_cells - num_tokens}
+    assert {each: found["ledger"][each] for each in numbers} == numbers
+    assert found["padding_ratio"] == pytest.approx(1 - num_tokens / num_cells, abs=1e-6)
+
+
+# Blocks of one to seven entries
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", [*FEW, "pairs", "kept", "overlap"])
+def test_sizes_of_blocks_change_nothing(sets: Sets, tmp_path: Path, name: str) -> None:
+    if name in ALL:
+        check_sets(sets, name)
+        check_unpack(sets, name, tmp_path)
+    if name in PAIRS:
+        return
+    check_megatron(sets, name, tmp_path / "megatron")
+    check_nanogpt(sets, name, tmp_path / "nanogpt")
+    (check_packed_rows if name in PACKED_ROWS else check_parquet)(sets, name, tmp_path / "out")
+
+
+# Damage
+
+
+def change_shard(folder: Path, change: Callable[[Arrays], object], number: int = 0) -> None:
+    """Change the arrays of a shard, and the manifest with them."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    path = folder / manifest["shards"][number]["name"]
+    with safetensors.safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        arrays = {name: file.get_tensor(name).copy() for name in file.offset_keys()}
+    change(arrays)
+    path.unlink()
+    path.write_bytes(make_tensor_file(metadata, arrays))
+    manifest["shards"][number] |= describe_file(path)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def draw_value(drawn: random.Random, array: np.ndarray, old: Any) -> Any:
+    """Draw another value for an entry."""
+    if array.dtype.kind == "f":
+        return drawn.choice([np.nan, -np.inf, -0.0, 1.5])
+    ends = np.iinfo(array.dtype)
+    others = [-100, -1, 0, 1, old - 1, old + 1, 2 * old, 2**31, ends.min, ends.max]
+    return drawn.choice([value for value in others if ends.min <= value <= ends.max])
+
+
+def check_damaged(folder: Path, output: Path) -> None:
+    """Check that readers refuse exactly the batches that break a rule, and what unpack makes."""
+    whole = open_shards(folder)
+    for prefix, shards in zip(["", "decoder."], [whole, whole.decoder], strict=True):
+        if shards is None:
+            continue
+        pages = list(read_batches(folder, prefix))
+        sound = [page for page in pages if page is not None and page.is_sound()]
+        for place, page in enumerate(pages):
+            for read in (shards.__getitem__, shards.take):
+                if page in sound:
+                    check_batch(shards, read(place), page)
+                else:
+                    with pytest.raises(FolderError):
+                        read(place)
+    if whole.decoder is not None:
+        return
+    try:
+        if len(sound) < len(pages):
+            raise ValueError("a batch is not sound")
+        rows = join_rows(sound)
+        if not all(0 <= row.get("overlap", 0) < len(row["ids"]) for row in rows.values()):
+            raise ValueError("a sequence repeats all of the one before")
+    except ValueError:
+        with pytest.raises(FolderError):
+            unpack(folder, output)
+        if len(sound) < len(pages):
+            with pytest.raises(FolderError):
+                export(folder, output)
+        assert not output.exists()
+    else:
+        unpack(folder, output)
+        expected = [{"index": index, **drop_overlap(row)} for index, row in rows.items()]
+        assert read_lines(output.read_text()) == expected
+
+
+DAMAGED = [name for name in ALL if "split" not in name and name not in ("padded", "streams")]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_changed_entry_is_refused_where_it_breaks_a_rule(
+    sets: Sets, tmp_path: Path, name: str
+) -> None:
+    drawn, folder = random.Random(name), sets.copy(name, tmp_path)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    names = [each for path in before if path.suffix == ".safetensors" for each in [path.name]]
+    arrays = safetensors.numpy.load_file(folder / names[0])
+    for turn, array in enumerate([*arrays, *drawn.choices([*arrays], k=4)]):
+
+        def change(found: Arrays, array: str = array) -> None:
+            if len(found[array]):
+                place = drawn.randrange(len(found[array]))
+                found[array][place] = draw_value(drawn, found[array], found[array][place].item())
+
+        change_shard(folder, change, drawn.randrange(len(names)))
+        check_damaged(folder, tmp_path / f"{turn}.jsonl")
+        for path, data in before.items():
+            path.write_bytes(data)
+
+
+def edit(**changes: Any) -> Callable[[Path], object]:
+    """Return what changes fields of a manifest; of each shard those after `shard_`."""
+
+    def change(folder: Path) -> None:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        for name, value in changes.items():
+            if name.startswith("shard_"):
+                manifest["shards"][0][name.removeprefix("shard_")] = value
+            else:
+                manifest[name] = value
+        manifest = {name: value for name, value in manifest.items() if value is not ...}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return change
+
+
+def arrays(change: Callable[[Arrays], object]) -> Callable[[Path], object]:
+    return lambda folder: change_shard(folder, change)
+
+
+SHARD = "shard-00000.safetensors"
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (shutil.rmtree, "no such folder"),
+    (lambda folder: (folder / "manifest.json").unlink(), r"no manifest\.json, expected a token"),
+    (lambda folder: (folder / "plan.json").write_text("{}"), "incomplete run, interrupted at its"),
+    (lambda folder: (folder / "manifest.json").rename(folder / "plan.json"), "0 shards finished"),
+    (edit(format="seqpack.tokens"), "run seqpack pack on it first"),
+    (edit(format="other"), "format 'other', expected 'seqpack.shards'"),
+    (edit(format_version=9), "format version 9, expected 10"),
+    (edit(format_version="10"), "format version '10', expected 10"),
+    (edit(format_version=...), "no format version, expected 10"),
+    (edit(pad_id=...), "pad_id"),
+    (edit(pad_id="1"), "pad_id"),
+    (edit(ledger=None), "ledger"),
+    (edit(shard_name="../other"), "other"),
+    (edit(shard_bytes=...), "bytes"),
+    (lambda folder: (folder / SHARD).unlink(), "missing"),
+    (lambda folder: (folder / SHARD).write_bytes(b""), r"0 bytes, expected [\d,]+"),
+    (lambda folder: os.truncate(folder / SHARD, 800), r"800 bytes, expected [\d,]+"),
+    (edit(padding_side="left", layout="padded"), r"holds \[.*expected \["),
+    (edit(max_id=70_000, dtype="int32"), "data is uint16, expected int32"),
+    (arrays(lambda found: found.pop("lengths")), r"holds \[.*expected \["),
+    (arrays(lambda found: found.update(more=found["lengths"])), r"holds \[.*expected \["),
+    (arrays(lambda found: found.update(lengths=found["lengths"][:-1])), "sequence_offsets"),
+    (lambda folder: (folder / SHARD).write_bytes(b"{}" * 398 + bytes(8)), "bytes"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_folder_that_is_not_a_finished_set_is_refused(
+    sets: Sets, tmp_path: Path, number: int
+) -> None:
+    change, fragment = REFUSED[number]
+    folder = sets.copy("packed files", tmp_path)
+    change(folder)
+    with pytest.raises(FolderError, match=fragment):
+        open_shards(folder)[0]
+    assert run("unpack", folder, "-o", tmp_path / "out").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fragment"),
+    [
+        ("part-00001.bin", b"", "0 bytes, expected"),
+        ("part-00001.idx", None, "missing"),
+        ("tokenizer.json", b"{}", "blake3 differs"),
+        ("tokenizer.json", None, "missing"),
+    ],
+)
+def test_damaged_files_are_refused_by_all_who_need_them(
+    sets: Sets, tmp_path: Path, name: str, data: bytes | None, fragment: str
+) -> None:
+    is_part, folder = name.startswith("part"), tmp_path / "folder"
+    shutil.copytree(sets.stores["lines"][0].folder if is_part else sets["packed"], folder)
+    (folder / name).unlink() if data is None else (folder / name).write_bytes(data)
+    command = ["export"] if is_part else ["unpack", "--text"]
+    result = run(*command, folder, "-o", tmp_path / "out")
+    assert (result.exit_code, fragment in result.stderr) == (4, True)
+    with pytest.raises(FolderError, match=fragment):
+        if is_part:
+            open_store(folder)
+        else:
+            open_shards(folder).read_tokenizer_json()
+
+
+@pytest.mark.parametrize("to", ["parquet", "megatron", "nanogpt"])
+@pytest.mark.parametrize("name", ["lines", "packed", "varlen"])
+def test_export_refuses_files_that_differ_from_their_checksums(
+    sets: Sets, tmp_path: Path, name: str, to: str
+) -> None:
+    shutil.copytree(find_source(sets, name).path, tmp_path / "folder")
+    path = sorted((tmp_path / "folder").glob("*[0-9].[bs]*"))[-1]
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FolderError, match=rf"{path.name}: blake3 differs"):
+        export(tmp_path / "folder", tmp_path / "out", to=to)
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+# Files
+
+
+def test_shards_keep_no_file_open(sets: Sets, tmp_path: Path) -> None:
+    folder = sets.copy("packed ends", tmp_path)
+    num_open, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(7)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 5, hard))
+    try:
+        shards = open_shards(folder)
+        assert shards.num_shards > 8
+        kept = list(shards)
+        assert unpack(folder, tmp_path / "rows") > 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0].data[0] = 1
+    assert read_maps(folder)
+    del shards, kept
+    assert not read_maps(folder)
+
+
+def read_maps(folder: Path) -> list[int]:
+    """Return how many kB of each mapped file of a folder are in memory."""
+    parts = Path("/proc/self/smaps").read_text().split(str(folder))[1:]
+    return [int(part.split("Rss:")[1].split()[0]) for part in parts]
+
+
+def test_take_lets_pages_go(sets: Sets, tmp_path: Path) -> None:
+    shards = open_shards(sets.copy("packed ends", tmp_path))
+    for place in range(len(shards)):
+        shards.take(place)
+    assert all(read_maps(shards.path))
+    shards.take(0, bytes_kept=0)
+    assert sum(map(bool, read_maps(shards.path))) == 1
+    assert [shards.take(n).data.tolist() for n in range(len(shards))] == [
+        page.arrays["data"].tolist() for page in sets.sides("packed ends")[0]
+    ]
+
+
+def test_set_that_was_replaced_is_refused(sets: Sets, tmp_path: Path) -> None:
+    folder = sets.copy("packed files", tmp_path)
+    shards = open_shards(folder)
+    assert len(shards[0].lengths) == 3
+    shutil.rmtree(folder)
+    sets.copy("packed ends", tmp_path)
+    assert len(shards[0].lengths) == 3
+    with pytest.raises(FolderError, match="its files were replaced or removed"):
+        shards[-1]
+
+
+# Sequences
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_batches_of_sequences_are_those_of_torch(seed: int) -> None:
+    drawn = random.Random(seed)
+    dtype = drawn.choice([np.uint16, np.int32, np.int64])
+    lengths = [drawn.randint(1, 9) for _ in range(drawn.randint(1, 7))]
+    rows = [np.array([drawn.randint(0, 65_535) for _ in range(n)], dtype) for n in lengths]
+    tensors, longest = [torch.from_numpy(row) for row in rows], max(lengths)
+    for side in ("right", "left"):
+        padded = pad_sequence(rows, padding_value=7, padding_side=side)
+        theirs = rnn.pad_sequence(tensors, True, 7, side)
+        assert (padded.ids.dtype, padded.ids.tolist()) == (dtype, theirs.tolist())
+        wide = pad_sequence(rows, total_length=longest + 2, padding_side=side)
+        zeros = np.zeros((len(rows), 2), int)
+        ids = rnn.pad_sequence(tensors, True, 0, side).numpy()
+        ids = np.hstack([zeros, ids] if side == "left" else [ids, zeros])
+        assert wide.ids.tolist() == ids.tolist()
+        for batch in (padded, wide):
+            assert batch.lengths.tolist() == lengths
+            assert [row.tolist() for row in unpad_sequence(batch)] == [*map(list, rows)]
+    rows.sort(key=len, reverse=True)
+    packed, expected = pack_sequence(rows), rnn.pack_sequence([*map(torch.from_numpy, rows)])
+    assert (packed.data.dtype, packed.data.tolist()) == (dtype, expected.data.tolist())
+    assert packed.batch_sizes.tolist() == expected.batch_sizes.tolist()
+    assert packed.lengths.tolist() == [*map(len, rows)]
+    assert [row.tolist() for row in unpack_sequence(packed)] == [*map(list, rows)]
+
+
+def ids_of(*values: int, dtype: str = "int64") -> np.ndarray:
+    return np.array(values, dtype)
+
+
+SMALL = ids_of(1, 2, dtype="uint16")
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: pack_sequence([]), "at least one sequence"),
+    (lambda: pack_sequence([ids_of()]), "found one in row 0"),
+    (lambda: pack_sequence([ids_of(1), ids_of(1, 2)]), "row 1 is longer than the one before"),
+    (lambda: pack_sequence([np.zeros((2, 3), int)]), r"shape \(2, 3\)"),
+    (lambda: pack_sequence([ids_of(1), np.array([0.5])]), "sequence 1 is float64"),
+    (lambda: pack_sequence([SMALL, ids_of(70_000)]), "sequence 1 has id 70000, sequence 0"),
+    (lambda: pad_sequence([SMALL, ids_of(-1)]), "sequence 1 has id -1, sequence 0 is uint16"),
+    (lambda: pad_sequence([SMALL], total_length=1), "longer than total_length 1"),
+    (lambda: pad_sequence([SMALL], padding_value=-100), "padding_value is -100"),
+    (lambda: pad_sequence([SMALL], padding_value=65_536), "padding_value is 65536"),
+    (lambda: pad_sequence([SMALL], padding_value="0"), "padding_value is '0', expected int"),
+    (lambda: pad_sequence([SMALL], total_length="5"), "total_length is '5', expected int"),
+    (lambda: pad_sequence([SMALL], padding_side="top"), "padding_side is 'top'"),
+    (lambda: unpack_sequence(pad_sequence([SMALL])), "packed_sequences is PaddedBatch"),
+    (lambda: unpad_sequence(pack_sequence([SMALL])), "padded_sequences is PackedBatch"),
+]
+PACKED, PADDED = (
+    pack_sequence([ids_of(1, 2, 3), ids_of(4)]),
+    pad_sequence([ids_of(1, 2), ids_of(4)]),
+)
+for sizes in ([2, 1], [2, 1, 2], [2, 2, 0], [5, -1], [], [4, 1], [1, 3]):
+    WRONG.append(
+        (
+            lambda sizes=sizes: unpack_sequence(replace(PACKED, batch_sizes=ids_of(*sizes))),
+            "batch_sizes",
+        )
+    )
+for lengths in ([2], [3, 1], [2, -1]):
+    WRONG.append(
+        (
+            lambda lengths=lengths: unpad_sequence(replace(PADDED, lengths=ids_of(*lengths))),
+            "length",
+        )
+    )
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_sequences_that_have_no_such_batch_are_refused(number: int) -> None:
+    call, fragment = WRONG[number]
+    with pytest.raises((TypeError, ValueError), match=fragment):
+        call()
+
+
+def test_ids_of_a_wider_type_that_fit_keep_their_values() -> None:
+    batch = pack_sequence([SMALL, ids_of(65_535)])
+    assert (batch.data.tolist(), batch.data.dtype) == ([1, 65_535, 2], np.uint16)
+    empty = unpad_sequence(replace(PADDED, lengths=ids_of(2, 0)))
+    assert [row.tolist() for row in empty] == [[1, 2], []]

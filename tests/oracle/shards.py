@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -263,50 +263,6 @@ def read_rows(folder: Path, prefix: str = "") -> dict[int, dict[str, Any]]:
     return {index: _join(pieces[index]) for index in pieces}
 
 
-def read_batches(folder: Path, prefix: str = "") -> Iterator[dict[str, Any]]:
-    """Read batch after batch: its arrays by name, the ids of its `rows` and their `cells`.
-
-    Its `columns` have one value per row, or one per cell.
-    """
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    columns = (manifest["decoder"] if prefix else manifest)["columns"]
-    for entry in manifest["shards"]:
-        arrays = _load(folder / entry["name"], prefix)
-        values = {
-            name: spell_column(name, column["kind"], arrays, column.get("class_names"))
-            for column in columns
-            for name in [column["name"]]
-        }
-        per_token = {column["name"] for column in columns if column["kind"] in PER_TOKEN}
-        for batch in range(entry["num_batches"]):
-            places = {
-                name.removesuffix("_offsets"): slice(*map(int, array[batch : batch + 2]))
-                for name, array in arrays.items()
-                if name.endswith("_offsets")
-            }
-            rows, one = places["sequence"], slice(batch, batch + 1)
-            of_names = {"data": places["data"], "batch_sizes": places.get("step", one)}
-            of_names |= {"widths": one, "num_filler_rows": one}
-            found: dict[str, Any] = {
-                "arrays": {
-                    name: array[of_names.get(name, rows)]
-                    for name, array in arrays.items()
-                    if not name.endswith("_offsets") and "." not in name
-                },
-                "columns": {
-                    name: each[places["data"] if name in per_token else rows]
-                    for name, each in values.items()
-                },
-            }
-            found["cells"] = [
-                _find_cells(manifest, arrays, batch, row, length)
-                for row, length in enumerate(found["arrays"]["lengths"].tolist())
-            ]
-            data = found["arrays"]["data"]
-            found["rows"] = [[int(data[cell]) for cell in cells] for cells in found["cells"]]
-            yield found
-
-
 def _load(path: Path, prefix: str) -> dict[str, np.ndarray]:
     arrays = safetensors.numpy.load_file(path)
     return {
@@ -364,17 +320,6 @@ def _find_cell(
     width = int(arrays["widths"][batch])
     padding = width - int(lengths[row]) if manifest["padding_side"] == "left" else 0
     return row * width + padding + step
-
-
-def _find_cells(
-    manifest: dict[str, Any], arrays: dict[str, np.ndarray], batch: int, row: int, length: int
-) -> list[int]:
-    """Return where the tokens of a row lie; but in packed each is as far from the one before."""
-    num_asked = length if manifest["layout"] == "packed" else min(length, 2)
-    cells = [int(_find_cell(manifest, arrays, batch, row, step)) for step in range(num_asked)]
-    if len(cells) == length:
-        return cells
-    return [cells[0] + (cells[1] - cells[0]) * step for step in range(length)]
 
 
 def read_streams(folder: Path) -> list[tuple[list[int], list[int]]]:
