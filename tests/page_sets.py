@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,10 @@ def write_stores(folder: Path) -> dict[str, list[PageStore]]:
         return read_page(folder / name)
 
     lines, parts = draw_lines(drawn), [[0], [1, 2], [3]]
-    records = draw_records(drawn, 45)
-    cut = [spell(records[:25]), spell(records[25:27]), spell(records[27:])]
+    records = draw_records(drawn, 32)
+    cut = [spell(records[:18]), spell(records[18:20]), spell(records[20:])]
     kept = write("kept", cut, [[0], [1], [2]], keep=KEEP, max_length=15)
-    more = [{**record, "label": "c"} for record in draw_records(drawn, 14)]
+    more = [{**record, "label": "c"} for record in draw_records(drawn, 9)]
     targets: dict[str, Any] = {"prompt_field": "prompt", "completion_field": "completion"}
     overlap = {"max_length": 12, "overlap": 5, "eos": "<eos>"}
     plain = [{**record, "id": -record["id"]} for record in draw_records(drawn, 12)]
@@ -111,7 +112,7 @@ def write_stores(folder: Path) -> dict[str, list[PageStore]]:
         "targets": [
             write("plain", [spell(plain)], [[0]], keep=KEEP_ANSWERS),
             write(
-                *("answers", [spell(draw_answers(drawn, 30))], [[0]]),
+                *("answers", [spell(draw_answers(drawn, 20))], [[0]]),
                 **{**targets, **overlap, "keep": KEEP_ANSWERS},
             ),
         ],
@@ -127,48 +128,56 @@ SETS = {
     "packed": "lines packed",
     "packed files": "lines packed batch_size=3 shard_bytes=1500",
     "packed columns": "kept packed batch_size=5 shuffle=true shard_bytes=3500",
-    "packed dropped": """kept packed drop_shorter=3 where=["score>1"] last_batch="drop" batch_size=4""",
-    "packed visits": """two packed passes="1=2.5,2=0.3" batch_size=4 seed=5 store_column="from" """,
+    "packed dropped": 'kept packed drop_shorter=3 where=["score>1"] last_batch=drop batch_size=4',
+    "packed visits": "two packed passes=1=2.5,2=0.3 batch_size=4 seed=5 store_column=from",
     "packed targets": "targets packed batch_size=5 shard_bytes=3000",
-    "packed ends": """ends packed max_tokens=61 order="none" shard_bytes=1""",
+    "packed ends": "ends packed max_tokens=41 order=none shard_bytes=1",
     "packed imported": "imported packed batch_size=2",
     "padded": "lines padded max_tokens=130 pad_to_multiple=8 shard_bytes=2000",
-    "padded left": """lines padded padding_side="left" pad_id=3 batch_size=7""",
-    "padded filler": """kept padded batch_size=9 last_batch="pad" padding_side="left" shard_bytes=6000""",
-    "padded buckets": """two padded buckets=[4,9,15] batch_size=4 last_batch="pad" passes="2=2" """,
-    "padded targets": """targets padded keep_without_target=true padding_side="left" """,
-    "padded without": """targets padded drop_column=["targets","title"]""",
+    "padded left": "lines padded padding_side=left pad_id=3 batch_size=7",
+    "padded filler": "kept padded last_batch=pad padding_side=left shard_bytes=9000 batch_size=9",
+    "padded buckets": "two padded buckets=[4,9,15] batch_size=4 last_batch=pad passes=2=2",
+    "padded targets": "targets padded keep_without_target=true padding_side=left",
+    "padded without": 'targets padded drop_column=["targets","title"]',
     "varlen": "lines varlen max_tokens=24 shard_bytes=1500",
     "varlen pieces": "kept varlen max_tokens=6 shard_bytes=4000",
     "varlen single": "ends varlen max_tokens=1",
-    "varlen sequential": """overlap varlen max_tokens=20 fill="sequential" """,
+    "varlen sequential": "overlap varlen max_tokens=20 fill=sequential",
     "varlen aligned": "ends varlen max_tokens=24 align_sequences=8 pad_id=3 shuffle=false",
-    "varlen rows": """targets varlen max_tokens=16 batch_size=3 align_sequences=4 last_batch="pad" """,
-    "varlen chunks": """two varlen max_tokens=7 fill="chunk" batch_size=2 shard_bytes=6000""",
-    "varlen visits": """targets varlen max_tokens=7 passes="1=0.5,2=2.5" seed=3""",
-    "varlen chunk visits": """two varlen max_tokens=9 fill="chunk" batch_size=3 passes="1=3" """,
+    "varlen rows": "targets varlen max_tokens=16 batch_size=3 align_sequences=4 last_batch=pad",
+    "varlen chunks": "two varlen max_tokens=7 fill=chunk batch_size=2 shard_bytes=6000",
+    "varlen visits": "targets varlen max_tokens=9 passes=1=0.5,2=2.5 shard_bytes=6000",
+    "varlen chunk visits": "two varlen max_tokens=9 fill=chunk batch_size=3 passes=1=3",
     "streams": "lines streams max_tokens=9 batch_size=4 shuffle=true",
     "streams columns": "kept streams max_tokens=5 batch_size=4 shuffle=true shard_bytes=4000",
     "streams targets": "targets streams max_tokens=4 batch_size=5",
-    "streams visits": """two streams max_tokens=6 batch_size=3 passes="1=2.3" """,
+    "streams visits": "two streams max_tokens=6 batch_size=3 passes=1=2.3",
     "streams wide": "ends streams max_tokens=1 batch_size=3 pad_id=2",
-    "splits/train": """two packed split="train=0.75,test=0.25" passes="2=2" seed=3""",
-    "splits/test": """two packed split="train=0.75,test=0.25" passes="2=2" seed=3""",
-    "values/true": """kept varlen split="true,false" split_by="flag" max_tokens=9""",
+    "splits/train": "two packed split=train=0.75,test=0.25 passes=2=2 seed=3",
+    "splits/test": "two packed split=train=0.75,test=0.25 passes=2=2 seed=3",
+    "values/true": "kept varlen split=true,false split_by=flag max_tokens=9",
 }
 PAIRS = {
     "pairs": "encoder packed batch_size=9 shuffle=true shard_bytes=6000",
     "pairs ties": "encoder packed max_tokens=60 keep_without_target=true",
-    "pairs padded": """encoder padded batch_size=9 last_batch="pad" padding_side="left" """,
-    "pairs visits": """encoder padded batch_size=5 passes="1=2" store_column="from" """,
-    "pairs split/a": """encoder packed split="a=0.6,b=0.4" batch_size=4 where=["label!=ü"]""",
+    "pairs padded": "encoder padded batch_size=9 last_batch=pad padding_side=left",
+    "pairs visits": "encoder padded batch_size=5 passes=1=2 store_column=from",
+    "pairs split/a": 'encoder packed split=a=0.6,b=0.4 batch_size=4 where=["label!=ü"]',
 }
 ALL = [*SETS, *PAIRS]
 SOURCES = {name: given.split()[0] for name, given in {**SETS, **PAIRS}.items()}
-FEW = ["packed visits", "padded filler", "varlen rows", "varlen chunk visits", "streams targets"]
+FEW = ["packed visits", "padded filler", "varlen rows", "varlen chunks", "streams targets"]
 
 
-@dataclass
+def parse(text: str) -> Any:
+    """Return the value of an option: JSON, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@dataclass(repr=False)
 class Sets:
     """Stores and sets by name; a set is written when it is first asked for."""
 
@@ -181,7 +190,7 @@ class Sets:
         if not path.exists():
             source, layout, *options = {**SETS, **PAIRS}[name].split()
             texts = dict(option.split("=", 1) for option in options)
-            given = {option: json.loads(value) for option, value in texts.items()}
+            given = {option: parse(value) for option, value in texts.items()}
             stores, decoder = self.stores[source], self.stores["decoder"] if name in PAIRS else []
             if "split" in given:
                 write_splits(path.parent, stores, layout, given, decoder=decoder)
@@ -200,3 +209,8 @@ class Sets:
     def rows(self, name: str) -> list[Rows]:
         """Return the sequences of each side in the order of their stores."""
         return [join_rows(side) for side in self.sides(name)]
+
+    def copy(self, name: str, folder: Path) -> Path:
+        """Return a copy of a set that may be changed."""
+        shutil.copytree(self[name], folder / "shards")
+        return folder / "shards"

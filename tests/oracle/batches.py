@@ -22,7 +22,7 @@ from oracle.stores import PER_TOKEN
 FILLS = {"int": 0, "float": 0.0, "class": -100, "text": b"", "tags": -100, "targets": 0}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PageBatch:
     """The arrays of a batch; columns by `column.NAME`, of text a list of bytes."""
 
@@ -34,6 +34,11 @@ class PageBatch:
     @property
     def is_decoder(self) -> bool:
         return self.side is not self.manifest
+
+    def has_equal_arrays(self, other: PageBatch) -> bool:
+        """Return whether all arrays are the same."""
+        found, others = self.arrays, other.arrays
+        return all(np.array_equal(found[name], others[name]) for name in found)
 
     @property
     def cells(self) -> list[list[int]]:
@@ -159,21 +164,24 @@ def _is_possible(value: Any, column: dict[str, Any], is_per_token: bool) -> bool
     return bool(np.isfinite(value)) and (column["kind"] != "targets" or value <= 1)
 
 
-def read_batches(folder: Path, prefix: str = "") -> Iterator[PageBatch | None]:
-    """Read batch after batch; None for each of a shard whose offsets are not sound."""
+def read_batches(
+    folder: Path, prefix: str = "", number: int | None = None
+) -> Iterator[PageBatch | None]:
+    """Read the batches of all shards, or of one; None for those of unsound offsets."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
     side = manifest["decoder"] if prefix else manifest
     per_token = {f"column.{each['name']}" for each in side["columns"] if each["kind"] in PER_TOKEN}
-    for entry in manifest["shards"]:
+    entries = manifest["shards"]
+    for entry in entries if number is None else entries[number : number + 1]:
         arrays = {
             name.removeprefix(prefix): array
             for name, array in safetensors.numpy.load_file(folder / entry["name"]).items()
             if name.startswith("decoder.") == bool(prefix)
         }
-        entries = {"sequence": "lengths", "data": "data", "step": "batch_sizes"}
-        of_batches = {name: arrays.get(f"{name}_offsets") for name in entries}
+        ends = {"sequence": "lengths", "data": "data", "step": "batch_sizes"}
+        of_batches = {name: arrays.get(f"{name}_offsets") for name in ends}
         is_sound = all(
-            _rise(offsets, len(arrays[entries[name]]), is_strict=True)
+            _rise(offsets, len(arrays[ends[name]]), is_strict=True)
             for name, offsets in of_batches.items()
             if offsets is not None
         )
