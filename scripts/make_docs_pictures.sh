@@ -2,7 +2,7 @@
 # Draw the pictures of README.md and docs/ from sample_data/, examples/reviews.jsonl and
 # benchmarks/scale.json.
 # Usage: scripts/make_docs_pictures.sh [FOLDER]    default docs/pictures
-# tests/test_docs_pictures.py draws them again and compares.
+# tests/outer/test_docs_pictures.py draws them again and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v seqpack >/dev/null; then

@@ -13,12 +13,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-RANGES_PER_BLOCK = 1 << 16  # copied in one step, to bound the memory
-ENTRIES_PER_BLOCK = 1 << 18  # of short ranges: their indices, 8 bytes each, stay in the cache
-ENTRIES_PER_COMPARISON = 1 << 20  # compared at once, with a byte each for the result
-LONG_RANGE = 128  # entries from which a range is copied by itself
-LONGEST_WINDOW = 1 << 12  # longer ranges are copied one by one, at the speed of memory
-RANGES_PER_LENGTH = 60  # from which ranges of one length are copied together
+from seqpack_cli.limits import LIMITS
 
 
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -55,8 +50,9 @@ def copy_ranges(
     Args:
         source_starts, target_starts, lengths: int64, one per range, all within the arrays.
     """
-    for first in range(0, len(lengths), RANGES_PER_BLOCK):
-        some = slice(first, first + RANGES_PER_BLOCK)
+    size = LIMITS.sequences_per_block
+    for first in range(0, len(lengths), size):
+        some = slice(first, first + size)
         _copy_some(source, source_starts[some], target, target_starts[some], lengths[some])
 
 
@@ -97,8 +93,9 @@ def find_difference(first: np.ndarray, second: np.ndarray) -> int:
     1
     """
     num_common = min(len(first), len(second))
-    for start in range(0, num_common, ENTRIES_PER_COMPARISON):
-        end = min(start + ENTRIES_PER_COMPARISON, num_common)
+    size = LIMITS.ids_per_block
+    for start in range(0, num_common, size):
+        end = min(start + size, num_common)
         differs = view_bits(first[start:end]) != view_bits(second[start:end])
         if differs.any():
             return start + int(differs.argmax())
@@ -128,13 +125,13 @@ def _copy_some(
         source_starts, target_starts = source_starts[firsts], target_starts[firsts]
         lengths = np.add.reduceat(lengths, firsts)
     ranges = np.stack([source_starts, target_starts, lengths])
-    if len(lengths) >= RANGES_PER_LENGTH:
+    if len(lengths) >= LIMITS.ranges_per_length:
         ranges = _copy_equal(source, target, ranges)
-    is_short = ranges[2] < LONG_RANGE
+    is_short = ranges[2] < LIMITS.long_range
     for start, to, length in ranges.T[~is_short].tolist():
         target[to : to + length] = source[start : start + length]
     ranges = ranges[:, is_short]
-    cuts = np.flatnonzero(np.diff(np.cumsum(ranges[2]) // ENTRIES_PER_BLOCK)) + 1
+    cuts = np.flatnonzero(np.diff(np.cumsum(ranges[2]) // LIMITS.entries_per_block)) + 1
     for some in np.split(ranges, cuts, axis=1):
         _copy_entries(source, target, *some)
 
@@ -145,9 +142,10 @@ def _copy_equal(source: np.ndarray, target: np.ndarray, ranges: np.ndarray) -> n
     Args:
         ranges: int64[3, N], starts in source, starts in target, and lengths.
     """
-    lengths = np.minimum(ranges[2], LONGEST_WINDOW + 1).astype(np.uint16)  # sorts 10 x as fast
+    longest = LIMITS.longest_window
+    lengths = np.minimum(ranges[2], longest + 1).astype(np.uint16)  # sorts 10 x as fast
     counts = np.bincount(lengths)
-    is_common = (counts >= RANGES_PER_LENGTH) & (np.arange(len(counts)) <= LONGEST_WINDOW)
+    is_common = (counts >= LIMITS.ranges_per_length) & (np.arange(len(counts)) <= longest)
     order, ends = np.argsort(lengths, kind="stable"), np.cumsum(counts)
     for length in np.flatnonzero(is_common).tolist():
         if length:
@@ -165,7 +163,7 @@ def _copy_windows(source: np.ndarray, target: np.ndarray, starts: np.ndarray, le
     is_raw = source.dtype == target.dtype
     from_windows = _view_windows(source, length, is_raw=is_raw)
     to_windows = _view_windows(target, length, is_raw=is_raw)
-    num_windows = max(ENTRIES_PER_BLOCK // length, 1)
+    num_windows = max(LIMITS.entries_per_block // length, 1)
     for first in range(0, starts.shape[1], num_windows):
         begins, places = starts[:, first : first + num_windows]
         to_windows[places] = from_windows[begins]

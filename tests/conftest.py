@@ -82,8 +82,6 @@ def pytest_configure() -> None:
     """Let the processes that tests start receive Ctrl-C, even under `nohup` or `&` in a script."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 SERVERS = ("ray_node", "s3_address")  # fixtures of a session that take seconds to make

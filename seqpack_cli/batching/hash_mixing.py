@@ -12,8 +12,9 @@ from fractions import Fraction
 import numpy as np
 from blake3 import blake3
 
+from seqpack_cli.limits import LIMITS
+
 SPLIT, PASSES, ROUNDS = "split", "passes", "rounds"  # the purposes
-HASHES_PER_BLOCK = 1 << 16  # mixed at a time, so that they stay in the cache
 
 
 def mix(hashes: np.ndarray, seed: int, purpose: str) -> np.ndarray:
@@ -35,9 +36,10 @@ def mix(hashes: np.ndarray, seed: int, purpose: str) -> np.ndarray:
     """
     key = np.uint64(int.from_bytes(blake3(f"{purpose} {seed}".encode()).digest()[:8], "little"))
     mixed: np.ndarray = np.bitwise_xor(hashes, key, dtype=np.uint64)
-    shifted = np.empty(min(len(mixed), HASHES_PER_BLOCK), np.uint64)
-    for start in range(0, len(mixed), HASHES_PER_BLOCK):
-        block = mixed[start : start + HASHES_PER_BLOCK]
+    size = LIMITS.entries_in_cache
+    shifted = np.empty(min(len(mixed), size), np.uint64)
+    for start in range(0, len(mixed), size):
+        block = mixed[start : start + size]
         _finalize(block, shifted[: len(block)])
     return mixed
 

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-NUM_DENSE = 1 << 16  # shorter lengths have a counter each, longer ones are sorted
-ROWS_PER_BLOCK = 1 << 18  # counted at a time, so that they stay in the cache
+from seqpack_cli.limits import LIMITS
 
 
 class PartLengths(Protocol):
@@ -118,11 +117,11 @@ def count_lengths(blocks: Iterable[np.ndarray]) -> LengthCounts:
     >>> count_lengths([np.array([5, 2]), np.array([2])])
     LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))
     """
-    dense = np.zeros(NUM_DENSE, np.int64)
+    dense, size = np.zeros(LIMITS.table_lengths, np.int64), LIMITS.entries_per_block
     sparse: Counter[int] = Counter()
     for block in blocks:
-        for start in range(0, len(block), ROWS_PER_BLOCK):
-            _count_block(block[start : start + ROWS_PER_BLOCK], dense, sparse)
+        for start in range(0, len(block), size):
+            _count_block(block[start : start + size], dense, sparse)
     dense[0] = 0
     found = np.flatnonzero(dense)[::-1]
     long = np.array(sorted(sparse, reverse=True), np.int64)
@@ -136,10 +135,10 @@ def count_source(source: PartLengths) -> LengthCounts:
 
 
 def _count_block(lengths: np.ndarray, dense: np.ndarray, sparse: Counter[int]) -> None:
-    if lengths.max() >= NUM_DENSE:
-        found, counts = np.unique(lengths[lengths >= NUM_DENSE], return_counts=True)
+    if lengths.max() >= len(dense):
+        found, counts = np.unique(lengths[lengths >= len(dense)], return_counts=True)
         for length, count in zip(found.tolist(), counts.tolist(), strict=True):
             sparse[length] += count
-        lengths = lengths[lengths < NUM_DENSE]
+        lengths = lengths[lengths < len(dense)]
     counts = np.bincount(lengths)
     dense[: len(counts)] += counts

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqpack_cli.errors import check_positive
-
-ROWS_PER_BLOCK = 1 << 20  # sorted at a time within batches, which bounds the memory
+from seqpack_cli.limits import LIMITS
 
 
 def length_order(lengths: np.ndarray, *, window: int | None = None) -> np.ndarray:
@@ -53,7 +52,7 @@ def sort_within_batches(order: np.ndarray, lengths: np.ndarray, batch_offsets: n
     first, num_batches = 0, len(batch_offsets) - 1
     while first < num_batches:
         start = int(batch_offsets[first])
-        past = int(np.searchsorted(batch_offsets, start + ROWS_PER_BLOCK, "right")) - 1
+        past = int(np.searchsorted(batch_offsets, start + LIMITS.rows_per_block, "right")) - 1
         last = min(max(past, first + 1), num_batches)
         rows = slice(start, int(batch_offsets[last]))
         batch = np.repeat(np.arange(last - first), np.diff(batch_offsets[first : last + 1]))

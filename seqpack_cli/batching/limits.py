@@ -18,8 +18,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.pack_options import PackOptions
-
-ROWS_PER_BLOCK = 1 << 16  # converted to Python integers at a time, to limit memory
+from seqpack_cli.limits import LIMITS
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,9 @@ def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
 def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
     starts = array("q", [0])
     start = num_tokens = 0
-    for block in range(0, len(lengths), ROWS_PER_BLOCK):
-        for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):
+    size = LIMITS.sequences_per_block
+    for block in range(0, len(lengths), size):
+        for row, length in enumerate(lengths[block : block + size].tolist(), block):
             num_tokens += length
             if num_tokens > max_tokens or row - start == batch_size:
                 start, num_tokens = row, length
@@ -176,8 +176,9 @@ def _cut_by_tokens(lengths: np.ndarray, batch_size: int, max_tokens: int) -> arr
 def _cut_by_cells(lengths: np.ndarray, batch_size: int, max_tokens: int) -> array[int]:
     starts = array("q", [0])
     start = longest = 0
-    for block in range(0, len(lengths), ROWS_PER_BLOCK):
-        for row, length in enumerate(lengths[block : block + ROWS_PER_BLOCK].tolist(), block):
+    size = LIMITS.sequences_per_block
+    for block in range(0, len(lengths), size):
+        for row, length in enumerate(lengths[block : block + size].tolist(), block):
             if length > longest:
                 longest = length
             if longest * (row - start + 1) > max_tokens or row - start == batch_size:

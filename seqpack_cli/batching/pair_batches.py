@@ -19,7 +19,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.key_checks import check_chosen_keys
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
-from seqpack_cli.batching.limits import ROWS_PER_BLOCK, Limits, round_up
+from seqpack_cli.batching.limits import Limits, round_up
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.pair_buckets import (
     choose_num_pair_buckets,
@@ -28,6 +28,7 @@ from seqpack_cli.batching.pair_buckets import (
 )
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 
 PairKey = tuple[int, int]  # longest rows of the encoder and of the decoder
@@ -234,8 +235,9 @@ def _cut_by_width(
 ) -> np.ndarray:
     """Cut where the cells of both rectangles go beyond the budget; 0.1 us per pair."""
     starts, start, widest, decoder_widest = [0], 0, 0, 0
-    for block in range(0, len(lengths), ROWS_PER_BLOCK):
-        rows = slice(block, block + ROWS_PER_BLOCK)
+    size = LIMITS.sequences_per_block
+    for block in range(0, len(lengths), size):
+        rows = slice(block, block + size)
         both = zip(lengths[rows].tolist(), decoder_lengths[rows].tolist(), strict=True)
         for row, (length, decoder_length) in enumerate(both, block):
             if length > widest:

@@ -17,6 +17,7 @@ from seqpack_cli.batching.buckets import choose_buckets
 from seqpack_cli.batching.length_counts import LengthCounts, count_lengths
 from seqpack_cli.batching.pair_keys import Grid, find_best, join_keys, move_keys, tighten_keys
 from seqpack_cli.errors import check_positive
+from seqpack_cli.limits import LIMITS
 
 DEFAULT_NUM_PAIR_BUCKETS = 1024  # the maximum; BATCHES_PER_BUCKET leads to fewer
 BATCHES_PER_BUCKET = 5  # as many keys need about as little padding as length order without keys
@@ -24,8 +25,6 @@ MIN_BUCKETS = 8  # however few batches there are
 MAX_DISTINCT = 2048  # lengths of a side, of which the candidates are chosen
 MAX_CANDIDATES = 256  # lengths of a side
 KINDS_PER_KEY, MIN_KINDS = 4, 2048  # with more, joining takes longer and saves next to nothing
-PAIRS_PER_BLOCK = 1 << 18  # looked up at a time, so that they stay in the cache
-MAX_TABLE = 1 << 16  # shorter lengths are looked up in a table, longer ones are searched
 
 
 def choose_num_pair_buckets(num_batches: int) -> int:
@@ -128,9 +127,10 @@ def _iter_cells(
     A cell is numbered row by row on a grid with one row and one column more than there are
     lengths: those are for sides that are longer than all.
     """
-    for start in range(0, len(pairs[0]), PAIRS_PER_BLOCK):
+    size = LIMITS.entries_per_block
+    for start in range(0, len(pairs[0]), size):
         rows, columns = (
-            _find_places(lengths[start : start + PAIRS_PER_BLOCK], known)
+            _find_places(lengths[start : start + size], known)
             for lengths, known in zip(pairs, (encoder, decoder), strict=True)
         )
         yield start, rows * (len(decoder) + 1) + columns
@@ -138,7 +138,7 @@ def _iter_cells(
 
 def _find_places(lengths: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return for each length the place of the smallest known length that holds it."""
-    if known[-1] >= MAX_TABLE:
+    if known[-1] >= LIMITS.table_lengths:
         return np.searchsorted(known, lengths)
     table = np.searchsorted(known, np.arange(known[-1] + 2))
     places: np.ndarray = table[np.minimum(lengths, known[-1] + 1)]

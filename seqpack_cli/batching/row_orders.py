@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqpack_cli.batching import row_ranges
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.row_ranges import ArrayRange, LengthRange, Rows, WindowRange
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 
 
@@ -90,6 +90,6 @@ def _group(bounds: Sequence[tuple[int, int]]) -> list[int]:
     """Group ranges that are found together; return the first of each group, and the end."""
     firsts = [0] if bounds else []
     for number, (_, stop) in enumerate(bounds):
-        if number > firsts[-1] and stop - bounds[firsts[-1]][0] > row_ranges.ROWS_PER_RANGE:
+        if number > firsts[-1] and stop - bounds[firsts[-1]][0] > LIMITS.rows_per_range:
             firsts.append(number)
     return [*firsts, len(bounds)]

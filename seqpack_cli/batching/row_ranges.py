@@ -19,9 +19,8 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import PartLengths, iter_parts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
-
-ROWS_PER_RANGE = 1 << 22  # rows in length order that are found in one pass: 100 MB at most
 
 
 class LengthsChangedError(ValueError):
@@ -63,7 +62,7 @@ class LengthRange:
         span, rows = _found.get(source, (None, None))
         if span != self or rows is None:
             rows = self._read(source)
-            if self.num_rows <= ROWS_PER_RANGE:  # larger ranges are not shared
+            if self.num_rows <= LIMITS.rows_per_range:  # larger ranges are not shared
                 _found[source] = (self, rows)
         return rows
 

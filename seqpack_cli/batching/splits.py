@@ -16,6 +16,7 @@ import numpy as np
 from seqpack_cli.batching.hash_mixing import SPLIT, mix, to_bound
 from seqpack_cli.batching.shares import parse_shares, spell_numbers, split_items
 from seqpack_cli.errors import OptionError, quote
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.earlier_run import SPLIT_NAME
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from seqpack_cli.batching.pack_options import PackOptions
 
 MAX_SPLITS = 1000
-MAX_COMPARED = 16  # bounds: comparing with each takes 1 ns, a search 20 ns or more
 _EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
@@ -53,7 +53,7 @@ class Splits:
         """
         assert self.bounds is not None  # noqa: S101 - a value is its split's name
         bounds, mixed = np.array(self.bounds[:-1], np.uint64), mix(hashes, self.seed, SPLIT)
-        if len(bounds) > MAX_COMPARED:
+        if len(bounds) > LIMITS.bounds_compared:
             return np.searchsorted(bounds, mixed, "right").astype(np.int16)
         found = np.zeros(len(mixed), np.int16)
         for bound in bounds:

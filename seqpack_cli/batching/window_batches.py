@@ -12,8 +12,7 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.limits import Limits
-
-ROWS_PER_BLOCK = 1 << 20  # cut into batches at a time
+from seqpack_cli.limits import LIMITS
 
 
 def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
@@ -43,7 +42,7 @@ def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits
 
 def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
     step = window or 1
-    size = max(ROWS_PER_BLOCK // step, 1) * step
+    size = max(LIMITS.rows_per_block // step, 1) * step
     for lengths in _gather(blocks, size):
         if window is None:
             yield lengths

@@ -15,11 +15,9 @@ import numpy as np
 from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
 from seqpack_cli.corpus.parquet_columns import look_up
 from seqpack_cli.corpus.parquet_rows import (
-    BATCH_BYTES,
-    MAX_BATCH_MEMORY,
-    MAX_BATCH_ROWS,
     ChooseColumns,
     Columns,
+    choose_rows,
     first_line,
 )
 from seqpack_cli.corpus.parquet_types import is_list, is_text
@@ -166,8 +164,7 @@ def _choose_rows(arrays: list[Any]) -> int:
     num_bytes = sum(int(array.nbytes) for array in arrays)
     num_rows = max(map(len, arrays), default=0)
     longest = sum(map(_bound_length, arrays))
-    rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
-    return min(rows, max(1, MAX_BATCH_MEMORY // max(1, longest)))
+    return choose_rows(num_rows, num_bytes, longest)
 
 
 def _bound_length(array: Any) -> int:

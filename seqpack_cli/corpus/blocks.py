@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from blake3 import blake3
 
 from seqpack_cli.corpus.decompression import BadCompressionError, BombError, iter_decompressed
-from seqpack_cli.corpus.file_kinds import check_text
+from seqpack_cli.corpus.file_kinds import HEAD_BYTES, check_text
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, FolderError
 
@@ -31,12 +31,25 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:
     blocks = iter_raw_blocks(source_range, on_read)
     if source.compression:
         blocks = _decompress(blocks, source)
-    is_first = source_range.start == 0
-    for block in blocks:
-        if is_first:
-            check_text(block, source)
-            is_first = False
-        yield block
+    if source_range.start == 0:
+        yield from _check_head(blocks, source)
+    yield from blocks
+
+
+def _check_head(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
+    """Yield the first blocks of a file, after a check that they are text."""
+    head: list[bytes] = []
+    num_bytes = 0
+    try:
+        while num_bytes < HEAD_BYTES and (block := next(blocks, None)) is not None:
+            head.append(block)
+            num_bytes += len(block)
+    except DataError:  # an error in what comes before it is reported first
+        check_text(b"".join(head), source)
+        yield from head
+        raise
+    check_text(b"".join(head), source)
+    yield from head
 
 
 def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[bytes]:

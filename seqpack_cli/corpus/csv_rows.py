@@ -29,8 +29,8 @@ from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.errors import DataError, quote
+from seqpack_cli.limits import LIMITS
 
-BLOCK_CHARACTERS = 1 << 20
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
 
@@ -57,7 +57,8 @@ class _Rows:
     @property
     def is_full(self) -> bool:
         """Return whether it is time for the next block."""
-        return self.num_characters >= BLOCK_CHARACTERS or len(self.lines) >= BLOCK_CHARACTERS >> 6
+        is_long = self.num_characters >= LIMITS.batch_bytes
+        return is_long or len(self.lines) >= LIMITS.rows_per_batch
 
 
 def iter_csv_documents(

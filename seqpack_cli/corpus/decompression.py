@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from seqpack_cli.errors import MachineError
+from seqpack_cli.limits import LIMITS
 
-BLOCK_BYTES = 1 << 20
 MAX_XZ_MEMORY = 512 << 20  # `xz -9` asks for 65 MiB
 MAX_RATIO = 256  # text expands to 3 to 20 times its compressed size, a gzip bomb to 1,000
 FREE_BYTES = 64 << 20  # of text that are allowed at any ratio
@@ -122,7 +122,7 @@ class _Members:
         self._open = open_member
         self._member = open_member()
         self._num_taken = 0  # compressed bytes of the member
-        self._piece_bytes = BLOCK_BYTES
+        self._piece_bytes = LIMITS.read_bytes
         self._is_empty = True  # no text came from the member so far
         self._num_empty = 0
         self.num_whole = 0
@@ -141,23 +141,24 @@ class _Members:
                 place -= len(self._member.unused_data)
                 self._begin_next(len(self._member.unused_data))
             else:
-                self._piece_bytes = min(2 * self._piece_bytes, BLOCK_BYTES)
+                self._piece_bytes = min(2 * self._piece_bytes, LIMITS.read_bytes)
 
     def _decompress_piece(self, piece: bytes) -> Iterator[bytes]:
         self.is_between = False
         self._num_taken += len(piece)
+        size = LIMITS.read_bytes
         while True:
-            text = self._member.decompress(piece, BLOCK_BYTES)
+            text = self._member.decompress(piece, size)
             piece = b""
             if text:
                 self._is_empty = False
                 yield text
-            if self._member.eof or (self._member.needs_input and len(text) < BLOCK_BYTES):
+            if self._member.eof or (self._member.needs_input and len(text) < size):
                 return
 
     def _begin_next(self, num_unused: int) -> None:
         num_bytes = self._num_taken - num_unused
-        self._piece_bytes = min(max(2 * num_bytes, MIN_PIECE_BYTES), BLOCK_BYTES)
+        self._piece_bytes = min(max(2 * num_bytes, MIN_PIECE_BYTES), LIMITS.read_bytes)
         self._num_empty += self._is_empty
         if self._num_empty > MAX_EMPTY_MEMBERS:
             raise ValueError(f"more than {MAX_EMPTY_MEMBERS:,} members without data")

@@ -34,7 +34,7 @@ from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
 from seqpack_cli.corpus.table_rows import iter_table_documents
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
-from seqpack_cli.files.inputs import BLOCK_BYTES
+from seqpack_cli.limits import LIMITS
 
 JSON_FORMATS = ("jsonl", "json")
 BLOCK_FORMATS = ("text", "jsonl")
@@ -90,7 +90,7 @@ def read_block_file(
     """
     _, source, start, end = source_range
     is_whole = start == 0 and end == source.num_bytes
-    if not is_whole or not 0 < end <= min(BLOCK_BYTES, options.max_document_bytes):
+    if not is_whole or not 0 < end <= min(LIMITS.read_bytes, options.max_document_bytes):
         return None
     if source.compression or source.format not in BLOCK_FORMATS or source.document == "paragraph":
         return None

@@ -14,7 +14,7 @@ from seqpack_cli.corpus.formats import COMPRESSION_OF_SUFFIX, IMPORT, SAVE_IDS, 
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, quote
 
-UTF16_SAMPLE = 4096
+HEAD_BYTES = 4096  # that tell what a file is
 CONVERT = "pass text files only, or convert it to text, JSON lines or Parquet"
 PATTERNS = {
     "gzip": rb"\x1f\x8b\x08",
@@ -56,7 +56,7 @@ LONG_KINDS = re.compile(
 
 
 def check_text(block: bytes, source: Source) -> None:
-    """Raise DataError if the first block of a file shows that it is not UTF-8 text."""
+    """Raise DataError if the first HEAD_BYTES of a file show that it is not UTF-8 text."""
     found = KINDS.match(block)
     kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
     if kind is None:
@@ -126,11 +126,11 @@ def _hint_iconv(encoding: str, source: Source) -> str:
 
 def _guess_utf16(block: bytes) -> str | None:
     """Recognize UTF-16 without a byte order mark by the NUL in every second byte."""
-    sample = block[:UTF16_SAMPLE]
+    sample = block[:HEAD_BYTES]
     if b"\0" not in sample:
         return None
     num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
     few, many = sorted((num_even, num_odd))
-    if len(sample) < UTF16_SAMPLE // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
+    if len(sample) < HEAD_BYTES // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
         return None
     return "UTF-16BE" if num_even > num_odd else "UTF-16LE"

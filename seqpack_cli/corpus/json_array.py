@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqpack_cli.corpus.blocks import OnRead, find_line_number, iter_blocks
-from seqpack_cli.corpus.json_head import SPACE, quote_head, read_head
+from seqpack_cli.corpus.json_head import SPACE, quote_head, read_head, read_more
 from seqpack_cli.corpus.records import RecordBlock, check_size, split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
@@ -151,7 +151,8 @@ def _check_end(blocks: Iterator[bytes], source: Source, start: int) -> None:
         rest = block.lstrip(SPACE)
         if rest:
             start += len(block) - len(rest)
-            raise _unexpected_error(rest, source, start, "the end of the file after the array")
+            expected = "the end of the file after the array"
+            raise _unexpected_error(read_more(rest, blocks), source, start, expected)
         start += len(block)
 
 

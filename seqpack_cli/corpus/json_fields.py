@@ -1,6 +1,6 @@
 """Read the texts and the kept fields of JSON lines.
 
-A block is parsed by orjson, 64 kB at a time. orjson silently takes the last of duplicate keys, so
+A block is parsed by orjson, a piece at a time. orjson silently takes the last of duplicate keys, so
 what it parsed is written again: if no quotation mark is missing, no key was. It also reads integers
 above 64 bits as floating point, so large numbers are left to the standard library, as are all
 records that fail here.
@@ -25,9 +25,9 @@ from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.levels import iter_levels
 from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
 from seqpack_cli.corpus.text_reader import Made, TextReader
+from seqpack_cli.limits import LIMITS
 
-CHUNK_BYTES = 1 << 16  # larger arrays cost page faults
-MAX_LONG = 64  # records in a chunk; texts of fewer, longer ones are not written again
+MAX_LONG = 64  # records parsed together; texts of fewer, longer ones are not written again
 EVERY_KEY = None  # none may be there twice
 LARGE = 2.0**63  # a floating-point number from here on may have been an integer
 
@@ -134,7 +134,7 @@ def read_columns(
     finders: list[Callable[[Any], Any]] = list(map(_make_finder, names))
     finders += map(_make_optional_finder, optional)
     columns: list[list[Any]] = [[] for _ in finders]
-    step = max(1, len(records) * CHUNK_BYTES // max(1, sum(map(len, records))))
+    step = max(1, len(records) * LIMITS.json_bytes // max(1, sum(map(len, records))))
     for start in range(0, len(records), step):
         chunk = records[start : start + step]
         objects = list(map(loads, chunk))

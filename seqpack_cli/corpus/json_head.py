@@ -21,7 +21,7 @@ SPACE = b" \t\r\n"
 HEAD_BYTES = 1 << 12
 MAX_FILES = 1000  # whose beginnings are checked
 MAX_LINE_BYTES = 1 << 26  # of one that is checked
-MAX_BLANK_BLOCKS = 64  # before the first value
+MAX_BLANK_BYTES = 64 << 20  # before the first value
 # Keys under which the records of an object often are.
 RECORDS_KEY = re.compile(rb'"(data|rows|records|examples|instances|items|documents)"\s*:\s*\[')
 
@@ -53,7 +53,7 @@ def read_head(
     """
     seen: list[bytes] = []
     text = b""
-    while MARK.startswith(text) and len(seen) < MAX_BLANK_BLOCKS:
+    while MARK.startswith(text) and sum(map(len, seen)) < MAX_BLANK_BYTES:
         block = next(blocks, None)
         if block is None:
             break
@@ -63,7 +63,8 @@ def read_head(
         return seen, sum(map(len, seen)) - len(text) + 1
     if text.startswith(b"{") and _has_lines(text, seen, blocks, limit):
         return seen, None
-    raise _no_array_error(source, b"".join(seen).removeprefix(MARK).lstrip(SPACE))
+    text = b"".join(seen).removeprefix(MARK).lstrip(SPACE)
+    raise _no_array_error(source, read_more(text, blocks))
 
 
 def _has_lines(text: bytes, seen: list[bytes], blocks: Iterator[bytes], limit: int) -> bool:
@@ -109,6 +110,13 @@ def _hint_jq(records: str, source: Source) -> str:
     )
     result = Path(Path(source.path).name.partition(".")[0]).with_suffix(".jsonl")
     return f"write its records as JSON lines: {command} > {shlex.quote(str(result))}"
+
+
+def read_more(text: bytes, blocks: Iterator[bytes]) -> bytes:
+    """Return a text with as much of what follows as an error message may quote."""
+    while len(text) < HEAD_BYTES and (block := next(blocks, None)) is not None:
+        text += block
+    return text
 
 
 def quote_head(text: bytes) -> str:

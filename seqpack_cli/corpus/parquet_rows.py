@@ -15,14 +15,11 @@ from seqpack_cli.corpus.parquet_columns import look_up
 from seqpack_cli.corpus.parquet_pages import bound_length, find_chunks, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError
+from seqpack_cli.limits import LIMITS
 
 Columns = Sequence[str | None]  # names; None is a column of nulls
 ChooseColumns = Callable[[Any], Columns]  # from the schema of a file
 
-BATCH_BYTES = 1 << 20
-MAX_BATCH_ROWS = 1 << 14
-MAX_BATCH_MEMORY = 64 << 20  # of rows that repeat a long value, which a file stores once
-BUFFER_BYTES = 1 << 20
 VALUE_BYTES = 4  # of a number in a list, at least: a file stores repeated ones once
 
 
@@ -97,7 +94,6 @@ def _iter_arrays(
 
 
 def _choose_rows(metadata: list[Any], columns: list[str], source: Source, num_rows: int) -> int:
-    """Return how many rows are decoded at once."""
     num_bytes = longest = 0
     for column in columns:
         chunks = [chunk for group in metadata for chunk in find_chunks(group, column)]
@@ -105,8 +101,18 @@ def _choose_rows(metadata: list[Any], columns: list[str], source: Source, num_ro
             max(chunk.total_uncompressed_size, VALUE_BYTES * chunk.num_values) for chunk in chunks
         )
         longest += max((bound_length(group, column, source) for group in metadata), default=0)
-    rows = min(MAX_BATCH_ROWS, max(1, num_rows * BATCH_BYTES // max(1, num_bytes)))
-    return min(rows, max(1, MAX_BATCH_MEMORY // max(1, longest)))
+    return choose_rows(num_rows, num_bytes, longest)
+
+
+def choose_rows(num_rows: int, num_bytes: int, longest: int) -> int:
+    """Return how many rows are decoded at once.
+
+    Args:
+        num_rows, num_bytes: of a table.
+        longest: the most bytes of a value that several rows may share.
+    """
+    rows = min(LIMITS.rows_per_batch, max(1, num_rows * LIMITS.batch_bytes // max(1, num_bytes)))
+    return min(rows, max(1, LIMITS.batch_memory // max(1, longest)))
 
 
 def _find_start(group: Any) -> int:
@@ -126,7 +132,7 @@ def _open(source: Source) -> Any:
     try:
         file = pq.ParquetFile(
             source.input.open_natively(source.num_bytes),
-            buffer_size=BUFFER_BYTES,
+            buffer_size=LIMITS.read_bytes,
             pre_buffer=False,
             page_checksum_verification=True,  # if the file has checksums
         )

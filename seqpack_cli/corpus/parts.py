@@ -24,7 +24,6 @@ from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
 
-LINE_BLOCK_BYTES = 1 << 20
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
 Cut = Callable[[Source, int, int], list[tuple[int, int]]]  # source, room left, part_bytes
 NO_CUTS: Mapping[str, Cut] = MappingProxyType({})
@@ -136,7 +135,7 @@ def iter_lines(source: Source, start: int, max_bytes: int) -> Iterator[tuple[int
 def _skip_line(file: BinaryIO) -> bool:
     """Read to the next line end, however far; return whether the line had any text."""
     has_text = False
-    while block := file.readline(LINE_BLOCK_BYTES):
+    while block := file.readline(LIMITS.read_bytes):
         has_text = has_text or bool(block.strip())
         if block.endswith(b"\n"):
             break

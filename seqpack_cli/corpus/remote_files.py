@@ -22,10 +22,10 @@ from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import is_run_folder
 from seqpack_cli.files.objects import read_version
 from seqpack_cli.files.url import Url, check_address, split_url
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
 
 NUM_READERS = 16  # of manifests
-MANY_OBJECTS = 500  # named in one folder, which is then listed
 
 
 def list_statuses(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -37,7 +37,7 @@ def list_statuses(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     folders = Counter(url.rpartition("/")[0] for url in urls)
     statuses: dict[str, dict[str, Any]] = {}
     for folder, count in folders.items():
-        if count >= MANY_OBJECTS and split_url(folder)[0] in PACKAGES:
+        if count >= LIMITS.objects_listed and split_url(folder)[0] in PACKAGES:
             check_address(folder)
             for name, status in Url(folder).list_files().items():
                 if f"{folder}/{name}" in urls:

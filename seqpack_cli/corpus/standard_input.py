@@ -17,8 +17,7 @@ from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
-
-BLOCK_BYTES = 1 << 20
+from seqpack_cli.limits import LIMITS
 
 
 @contextmanager
@@ -63,8 +62,9 @@ def _open_standard_input() -> BinaryIO:
 
 
 def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
+    size = LIMITS.read_bytes
     try:
-        while block := standard_input.read(BLOCK_BYTES):
+        while block := standard_input.read(size):
             yield block
     except OSError as error:
         raise MachineError(

@@ -25,10 +25,9 @@ from seqpack_cli.files.objects import (
     read_object,
 )
 from seqpack_cli.files.url import AnyPath, Url, is_url, parse_place
+from seqpack_cli.limits import LIMITS
 
-BLOCK_BYTES = 1 << 20
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-SEEK_BYTES = 64 << 10  # the smallest read when only a few bytes of an object are needed
 Choice = TypeVar("Choice")
 
 
@@ -82,21 +81,22 @@ class LocalInput(NamedTuple):
             return file.read(num_bytes)
 
     def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        """Yield a range in blocks of at most 1 MiB; it may end early, with the input.
+        """Yield a range in blocks of at most `read_bytes`; it may end early, with the input.
 
         Args:
             version: from `find_version`, if a whole object is read: its bytes are checked.
         """
         del version
+        size = LIMITS.read_bytes
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
             if start:
                 file.seek(start)
-            while start < end and (block := file.read(min(BLOCK_BYTES, end - start))):
+            while start < end and (block := file.read(min(size, end - start))):
                 yield block
                 start += len(block)
 
     def read_block(self, num_bytes: int, version: object) -> bytes | None:
-        """Return a whole file of at most 1 MiB; there may be 100,000, so with few calls.
+        """Return a whole small file; there may be 100,000, so with few calls.
 
         Args:
             num_bytes: its size when it was found.
@@ -137,7 +137,7 @@ class RemoteInput(NamedTuple):
         system, key = self.url.open_file_system()
         with naming_requests(self.url):
             file = system.open(key, "rb", cache_type="none", size=num_bytes)
-            return io.BufferedReader(file, SEEK_BYTES)
+            return io.BufferedReader(file, LIMITS.seek_bytes)
 
     def open_natively(self, num_bytes: int) -> str | BinaryIO:
         return self.open(num_bytes)
@@ -157,9 +157,10 @@ class RemoteInput(NamedTuple):
         pieces = iter_object(self.url, start, end)
         if version is not None:
             pieces = iter_checked_object(self.url, end, str(version))
+        size = LIMITS.read_bytes
         for piece in pieces:
-            for first in range(0, len(piece), BLOCK_BYTES):
-                yield piece[first : first + BLOCK_BYTES]
+            for first in range(0, len(piece), size):
+                yield piece[first : first + size]
 
     def read_block(self, num_bytes: int, version: object) -> bytes | None:
         del num_bytes, version

@@ -26,8 +26,7 @@ from seqpack_cli.files.failures import check_at_most
 from seqpack_cli.files.local_locks import create_locked, hold_lock
 from seqpack_cli.files.local_staging import hold_staging, move_in, remove_staging
 from seqpack_cli.files.mapping import NO_FILE, look_at, naming_reads, open_regular
-
-BLOCK_BYTES = 1 << 20  # per read: fits the processor's cache
+from seqpack_cli.limits import LIMITS
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class LocalPlace:
         """Return the BLAKE3 checksum of a whole regular file as hex."""
         with open_regular(self.path) as file, naming_reads(self.path):
             digest = blake3()
-            while block := file.read(BLOCK_BYTES):
+            while block := file.read(LIMITS.read_bytes):
                 digest.update(block)
             return digest.hexdigest()
 

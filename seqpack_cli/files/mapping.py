@@ -27,7 +27,6 @@ from seqpack_cli.files.disk import SAFE_FLAGS
 from seqpack_cli.files.failures import check_same_size, naming_failures
 
 NO_FILE = -1  # instead of a size, of anything that is not a regular file
-MAX_MAPPED_FILES = 16_384  # kept by one reader: Linux allows a process 65,530 maps
 Mapped = TypeVar("Mapped")
 
 

@@ -13,10 +13,10 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.failures import check_at_most
 from seqpack_cli.files.file_systems import ACCESS_HINT, naming_requests
 from seqpack_cli.files.url import Url
+from seqpack_cli.limits import LIMITS
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 S3 = ("s3", "s3a")  # s3fs passes If-Match on
-RANGE_BYTES = 8 << 20  # per request: each takes 20 to 50 ms, whatever its size
 NUM_AHEAD = 3  # ranges requested ahead of the one in use
 NUM_REMOVED = 1000  # objects per request, the most that S3 accepts
 NUM_THREADS = 16  # for removing objects one by one, in other object stores
@@ -48,14 +48,15 @@ def read_object(url: Url, *, max_bytes: int | None = None) -> bytes:
 def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
     """Yield a range of an object in pieces, requested ahead; it may end early, with the object."""
     system, key = url.open_file_system()
+    size = LIMITS.range_bytes
 
     def read(first: int) -> bytes:
         with naming_requests(url):
-            found: bytes = system.cat_file(key, start=first, end=min(first + RANGE_BYTES, end))
+            found: bytes = system.cat_file(key, start=first, end=min(first + size, end))
             return found
 
-    num_threads = NUM_AHEAD if end - start > RANGE_BYTES else 1
-    yield from map_ahead(read, range(start, end, RANGE_BYTES), num_threads=num_threads)
+    num_threads = NUM_AHEAD if end - start > size else 1
+    yield from map_ahead(read, range(start, end, size), num_threads=num_threads)
 
 
 def iter_checked_object(url: Url, num_bytes: int, version: str) -> Iterator[bytes]:

@@ -14,9 +14,8 @@ from seqpack_cli.files import disk
 from seqpack_cli.files.mapping import open_regular
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 
-MAX_MEMORY = 8 << 20
-BLOCK_BYTES = 1 << 20
 _NUMBERS = itertools.count()  # a part may have several, and its own temporary file
 
 
@@ -47,7 +46,7 @@ class Spool:
         self._waiting.append(data)
         self._num_waiting += len(data)
         self.num_bytes += len(data)
-        if self._num_waiting > MAX_MEMORY:
+        if self._num_waiting > LIMITS.spool_bytes:
             self._flush()
 
     def read(self) -> Iterator[np.ndarray]:
@@ -57,7 +56,7 @@ class Spool:
             return
         self._flush()
         with open_regular(self._path, num_bytes=self.num_bytes) as file:
-            while block := file.read(BLOCK_BYTES):
+            while block := file.read(LIMITS.read_bytes):
                 yield np.frombuffer(block, np.uint8)
 
     def _flush(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_difference, find_differing, is_equal
 from seqpack_cli.reporting.differing_columns import ColumnPair
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
@@ -23,7 +24,6 @@ from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.token_store import TokenStore
 
-SEQUENCES_KEPT = 1 << 16  # the same for shards, where sequences are scattered
 NUM_AROUND = 8  # ids shown before and after the first that differs
 
 END = UnpackedSequence(2**63, np.empty(0, np.int32), {})  # its index is above every other
@@ -77,6 +77,7 @@ def compare_shards(
         iter_unpacked(shards, {pair.name: shards.columns[pair.name] for pair in pairs}, rows)
         for shards in (first, second)
     )
+    size = LIMITS.sequences_per_block
     for number, (index, a, b) in enumerate(_merge(*sides), 1):
         if a is not None and b is not None:
             counts["num_compared"] += 1
@@ -91,7 +92,7 @@ def compare_shards(
             counts[f"num_only_in_{side}"] += 1
             if counts[f"first_only_in_{side}"] is None:
                 counts[f"first_only_in_{side}"] = index
-        if number % SEQUENCES_KEPT == 0:
+        if number % size == 0:  # scattered pages are mapped
             _let_shards_go(first, second)
     return counts
 

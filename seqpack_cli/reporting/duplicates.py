@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from seqpack_cli.reporting.text_hashes import MAX_HASHES, TextHashes, cut_ranges
+from seqpack_cli.reporting.text_hashes import TextHashes, cut_ranges
 from seqpack_cli.tokens.open_store import AnyStore
 
 
-def count_duplicates(store: AnyStore, *, max_hashes: int = MAX_HASHES) -> dict[str, int]:
+def count_duplicates(store: AnyStore) -> dict[str, int]:
     """Count the documents that have tokens, and those that repeat an earlier one of them.
-
-    Args:
-        max_hashes: about so many are sorted at a time.
 
     Raises:
         FolderError: a part is damaged.
     """
     hashes = TextHashes(store)
     num_distinct = sum(
-        len(hashes.find_distinct(first, end, max_hashes=max_hashes))
-        for first, end in cut_ranges(hashes.num_documents, max_hashes=max_hashes)
+        len(hashes.find_distinct(first, end)) for first, end in cut_ranges(hashes.num_documents)
     )
     return {
         "num_documents_with_tokens": hashes.num_documents,

@@ -14,6 +14,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.opened import AnyOpened
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.layouts import is_in_range
@@ -21,9 +22,6 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore
 
-BLOCK_IDS = 1 << 18
-BLOCKS_KEPT = 128  # mapped blocks before pages are released: 64 or 128 MiB
-MAX_TABLE_ID = 1 << 20  # up to here a count of every number is faster than looking each id up
 LEAST_TABLE_ID = 1 << 16  # below this a table costs nothing
 MAX_EXAMPLES = 5
 IDS_AROUND = 8  # kept on each side of an example
@@ -133,8 +131,8 @@ class _ShardRun:
             shard[unsound]  # raises the error
         first = 0
         while first < len(shard):
-            most = int(np.searchsorted(offsets, offsets[first] + BLOCK_IDS, "right")) - 1
-            last = max(most, first + 1)
+            most = offsets[first] + LIMITS.entries_per_block
+            last = max(int(np.searchsorted(offsets, most, "right")) - 1, first + 1)
             cells = self.ids[offsets[first] : offsets[last]]
             mask = shard.arrays.cut(first, last).mask_tokens()
             wrong = np.flatnonzero(~mask & (cells != shard.pad_id))
@@ -212,11 +210,11 @@ def _count_known(
 ) -> tuple[np.ndarray, int]:
     """Count the ids of a vocabulary, int64[ids], and all tokens of a part or shard."""
     # A table pays only for many ids: it costs the same for each of many small parts.
-    has_table = max_id <= min(MAX_TABLE_ID, max(len(run.ids), LEAST_TABLE_ID))
+    has_table = max_id <= min(LIMITS.table_ids, max(len(run.ids), LEAST_TABLE_ID))
     counts = np.zeros(max_id + 1 if has_table else len(ids) + 1, np.int64)
     ids_and_none = np.append(ids, -1)
-    num_tokens = 0
-    for number, (num_cells, tokens) in enumerate(run.iter_tokens()):
+    num_tokens = num_mapped = 0
+    for num_cells, tokens in run.iter_tokens():
         if not is_in_range(tokens, max_id):
             _refuse(run, max_id)
         num_tokens += len(tokens)
@@ -225,8 +223,10 @@ def _count_known(
             tokens = np.where(ids_and_none[places] == tokens, places, len(ids))
         counts += np.bincount(tokens, minlength=len(counts))
         progress.on_advance(num_cells)
-        if number % BLOCKS_KEPT == BLOCKS_KEPT - 1:
+        num_mapped += num_cells
+        if num_mapped >= LIMITS.mapped_ids:
             let_pages_go(run.ids)
+            num_mapped = 0
     return counts[ids] if has_table else counts[:-1], num_tokens
 
 
@@ -241,5 +241,6 @@ def _refuse(run: _Run, max_id: int) -> None:
 
 
 def _iter_blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    for start in range(0, len(ids), BLOCK_IDS):
-        yield start, ids[start : start + BLOCK_IDS]
+    size = LIMITS.entries_per_block
+    for start in range(0, len(ids), size):
+        yield start, ids[start : start + size]

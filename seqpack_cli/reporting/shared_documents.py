@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
-from seqpack_cli.reporting.text_hashes import MAX_HASHES, TextHashes, cut_ranges
+from seqpack_cli.reporting.text_hashes import TextHashes, cut_ranges
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import read_original_indices
 from seqpack_cli.tokens.token_store import TokenStore
@@ -24,11 +24,8 @@ SIDES = ("a", "b")
 ORIGIN_FIELDS = ("store", "source", "record", "document")
 
 
-def find_shared(first: Opened, second: Opened, *, max_hashes: int = MAX_HASHES) -> dict[str, Any]:
+def find_shared(first: Opened, second: Opened) -> dict[str, Any]:
     """Count the documents that both sides contain, and locate a few on both.
-
-    Args:
-        max_hashes: about so many are sorted at a time.
 
     Returns:
         The number of documents of each side, of those that the other has too, and of different
@@ -49,8 +46,8 @@ def find_shared(first: Opened, second: Opened, *, max_hashes: int = MAX_HASHES) 
     examples = np.empty(0, np.uint64)
     if is_known := len(sides) == len(SIDES) and not found["has_other_hashes"]:
         num_most = max(side.num_documents for side in sides)
-        for start, end in cut_ranges(num_most, max_hashes=max_hashes):
-            distinct = [side.find_distinct(start, end, max_hashes=max_hashes) for side in sides]
+        for start, end in cut_ranges(num_most):
+            distinct = [side.find_distinct(start, end) for side in sides]
             shared = distinct[0][_is_among(distinct[0], distinct[1])]
             del distinct
             num_shared_texts += len(shared)

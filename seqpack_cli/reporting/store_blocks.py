@@ -9,12 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.token_store import TokenStore
-
-IDS_PER_BLOCK = 1 << 20  # compared at once, with a byte each for the result
-IDS_KEPT = 1 << 26  # after so many ids the mapped pages of a store are released
 
 
 def iter_blocks(
@@ -31,7 +29,7 @@ def iter_blocks(
         progress.on_advance(stop - start)
         progress.on_tokens(num_ids)
         num_kept += 2 * num_ids
-        if num_kept > IDS_KEPT:
+        if num_kept > LIMITS.mapped_ids:
             first.let_pages_go()
             second.let_pages_go()
             num_kept = 0
@@ -68,7 +66,7 @@ def _find_stop(store: TokenStore, start: int) -> int:
     """Return the end of a block within a part: several short sequences, or a single one."""
     part, inside = _find_part(store, start)
     ids, starts = store.view_part(part)
-    limit = starts[inside] + IDS_PER_BLOCK * ids.itemsize
+    limit = starts[inside] + LIMITS.ids_per_block * ids.itemsize
     num_sequences = int(np.searchsorted(starts, limit, "right")) - 1 - inside
     return start + max(num_sequences, 1)
 

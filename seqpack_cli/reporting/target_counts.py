@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.opened import Opened, name_entry
 from seqpack_cli.shards.shard import Shard
@@ -20,7 +21,6 @@ from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 NUM_BINS = 10  # of the shares of rows
-TOKENS_PER_BLOCK = 1 << 20  # of rows of shards that are gathered at once
 
 
 def count_targets(opened: Opened, column: Column) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _iter_rows_of_shard(shard: Shard, column: Column) -> Iterator[tuple[np.ndarr
     first = 0
     while first < len(rows):
         done = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, done + TOKENS_PER_BLOCK, "right")), first + 1)
+        last = max(int(np.searchsorted(ends, done + LIMITS.ids_per_block, "right")), first + 1)
         some = rows[first:last]
         starts = to_offsets(lengths[some])
         values = np.empty(int(starts[-1]), column.dtype)

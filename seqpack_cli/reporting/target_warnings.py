@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 from seqpack_cli.tokens.open_store import AnyStore
@@ -29,7 +30,6 @@ OPTIONS = (
     "labels_field",
     "loss_mask_field",
 )
-IDS_PER_BLOCK = 1 << 18
 HINTS = {  # by the first of these options that the store has
     "no_targets": {
         "prompt_field": "check that {0[completion_field]} is the field of the answers, not empty",
@@ -168,11 +168,12 @@ def _has_end(store: TokenStore) -> bool:
             built = build_tokenizer(tokenizer_json, allow_special_tokens=False)
             ends.append(built.token_to_id(eos))
     is_end = np.isin(np.arange(store.max_id + 1), [id_ for id_ in ends if id_ is not None])
+    size = LIMITS.entries_per_block
     for number in range(store.num_parts):
         ids = store.view_part(number)[0]
         targets = np.asarray(store.part_column(number, TARGETS)).view(bool)
-        for start in range(0, len(ids), IDS_PER_BLOCK):
-            block = slice(start, start + IDS_PER_BLOCK)
+        for start in range(0, len(ids), size):
+            block = slice(start, start + size)
             if (is_end.take(ids[block], mode="clip") & targets[block]).any():
                 return True
         store.let_pages_go()

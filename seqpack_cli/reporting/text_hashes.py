@@ -12,10 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.open_store import AnyStore
-
-MAX_HASHES = 1 << 24  # of a range, 8 bytes each; while they are read there may be twice as many
 
 
 class TextHashes:
@@ -53,13 +52,13 @@ class TextHashes:
         for hashes in self:
             yield hashes[(hashes >= np.uint64(first)) & (hashes <= np.uint64(end - 1))]
 
-    def find_distinct(self, first: int, end: int, *, max_hashes: int = MAX_HASHES) -> np.ndarray:
+    def find_distinct(self, first: int, end: int) -> np.ndarray:
         """Return each hash from `first` to `end` - 1 once, sorted."""
-        kept, num_kept = [np.empty(0, np.uint64)], 0
+        kept, num_kept, most = [np.empty(0, np.uint64)], 0, 2 * LIMITS.hashes_per_range
         for hashes in self.iter_range(first, end):
             kept.append(hashes)
             num_kept += len(hashes)
-            if num_kept > 2 * max_hashes:  # many of them must be equal
+            if num_kept > most:  # many of them must be equal
                 kept = [_find_distinct(kept)]
                 num_kept = len(kept[0])
         return _find_distinct(kept)
@@ -83,9 +82,9 @@ class TextHashes:
         return np.unpackbits(self._bits[number], count=num_documents).view(bool)
 
 
-def cut_ranges(num_hashes: int, *, max_hashes: int = MAX_HASHES) -> Iterator[tuple[int, int]]:
-    """Yield the first and last + 1 of ranges of values that hold about `max_hashes` of them."""
-    num_ranges = max(1, -(-num_hashes // max_hashes))
+def cut_ranges(num_hashes: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last + 1 of ranges of values, to sort those of a range at a time."""
+    num_ranges = max(1, -(-num_hashes // LIMITS.hashes_per_range))
     yield from pairwise((number << 64) // num_ranges for number in range(num_ranges + 1))
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.files.copy_marks import hashing_copies
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
-
-PARTS_PER_TASK = 16  # some seconds of reading, for which a worker has to open the store
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,8 @@ def count_store(source: SelectedStore, opened: SourceSetup, workers: Workers) ->
     Raises:
         FolderError: an index is missing or damaged.
     """
-    num_parts = source.store.num_parts
-    tasks = [
-        CountTask(first, min(first + PARTS_PER_TASK, num_parts))
-        for first in range(0, num_parts, PARTS_PER_TASK)
-    ]
+    num_parts, size = source.store.num_parts, LIMITS.parts_per_task
+    tasks = [CountTask(first, min(first + size, num_parts)) for first in range(0, num_parts, size)]
     return SourceCounts.join(list(workers.run(functools.partial(count_parts, opened), tasks)))
 
 

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.columns.kind import Values
 
-CELLS_PER_PIECE = 1 << 18
 # In changed rows, a number for each cell that those before did not have; counted from the end.
 PADDING, BEFORE, AFTER = -1, -2, -3
 NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
@@ -206,8 +206,9 @@ def _describe_value(value: Any) -> str:
 
 def iter_pieces(cells: np.ndarray) -> Iterator[np.ndarray]:
     """Yield cells in pieces small enough to stay in the cache while they are hashed and written."""
-    for start in range(0, len(cells), CELLS_PER_PIECE):
-        yield cells[start : start + CELLS_PER_PIECE]
+    size = LIMITS.entries_per_block
+    for start in range(0, len(cells), size):
+        yield cells[start : start + size]
 
 
 def is_in_range(ids: np.ndarray, max_id: int) -> bool:

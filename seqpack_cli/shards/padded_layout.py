@@ -9,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Layout, RowSource, Tensors
 from seqpack_cli.shards.padded import PaddedBatch
-
-CELLS_PER_BLOCK = 1 << 20  # of padding checked at a time; their places take 8 bytes each
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class PaddedLayout:
         if not self._is_left:
             starts = starts + lengths
         num_cells = widths - lengths
-        blocks = np.cumsum(num_cells) // CELLS_PER_BLOCK
+        blocks = np.cumsum(num_cells) // LIMITS.ids_per_block
         for block in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(blocks)) + 1):
             cells = expand_ranges(starts[block], num_cells[block])
             is_wrong = tensors["data"][cells] != self.geometry.pad_id

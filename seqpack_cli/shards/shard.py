@@ -17,6 +17,7 @@ from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.places import at
 from seqpack_cli.files.tensor_file import map_tensor_file
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
@@ -25,8 +26,6 @@ from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns, are_cells_sound
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import tensor_dtypes
 from seqpack_cli.shards.sides import choose_tensors, find_side
-
-BATCHES_PER_CHECK = 256  # a few MB: little memory, and no pause at the first batch
 
 
 class Shard:
@@ -61,7 +60,7 @@ class Shard:
             self.layout, tensors, Geometry.of_manifest(manifest), columns=columns
         )
         self._has_token_columns = any(column.is_per_token for column in columns.values())
-        self._is_unsound: dict[int, np.ndarray] = {}  # for each block that `take` has checked
+        self._is_unsound: dict[tuple[int, int], np.ndarray] = {}  # by block and its size
         self._check_tensors(manifest, metadata)
 
     @property
@@ -102,13 +101,15 @@ class Shard:
     def take(self, index: int) -> Batch:
         """Return a batch, checked like `shard[index]` but faster when many batches are read.
 
-        All arrays but the ids and columns per token are checked once for each BATCHES_PER_CHECK
-        batches, at 1 ns per token; a batch then takes a fifth of the time.
+        All arrays but the ids and columns per token are checked once, for many batches together, at
+        1 ns per token; a batch then takes a fifth of the time.
         """
-        block, inside = divmod(index, BATCHES_PER_CHECK)
-        is_unsound = self._is_unsound.get(block)
+        size = LIMITS.batches_per_check
+        block, inside = divmod(index, size)
+        is_unsound = self._is_unsound.get((block, size))
         if is_unsound is None and 0 <= index < len(self):
-            is_unsound = self._is_unsound[block] = self._check_block(block)
+            is_unsound = self._check_block(block * size, size)
+            self._is_unsound[block, size] = is_unsound
         if is_unsound is None or is_unsound[inside]:
             return self[index]  # raises the error that describes what is wrong
         batch = self.view(index)
@@ -157,9 +158,8 @@ class Shard:
         """Return a batch without checking it."""
         return self.arrays.view(index)
 
-    def _check_block(self, block: int) -> np.ndarray:
-        first = block * BATCHES_PER_CHECK
-        last = min(first + BATCHES_PER_CHECK, len(self))
+    def _check_block(self, first: int, size: int) -> np.ndarray:
+        last = min(first + size, len(self))
         unsound = self.arrays.cut(first, last).find_wrong(max_id=self.max_id)
         let_pages_go(self.tensors["data"])
         return unsound

@@ -22,9 +22,10 @@ from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, read_kept_tokenizer
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped
+from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.url import AnyPath, Place, find_place, parse_place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Batch
@@ -36,7 +37,6 @@ from seqpack_cli.shards.sides import find_side, own_options, view_decoder
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.open_store import number_repeated
 
-BYTES_KEPT = 256 << 20  # of mapped pages that `take` keeps in memory
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
@@ -62,7 +62,7 @@ class ShardSet:
         self.batch_offsets = to_offsets(counts)
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self._set_columns(self._stored_columns)
-        self._max_mapped = MAX_MAPPED_FILES
+        self._max_mapped = LIMITS.mapped_files
         self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
         share_limits(self.sides)
@@ -115,16 +115,16 @@ class ShardSet:
         dtypes = [self.manifest["dtype"], *of_tokens]
         self._bytes_per_cell = sum(np.dtype(dtype).itemsize for dtype in dtypes)
 
-    def take(self, index: SupportsIndex, *, bytes_kept: int = BYTES_KEPT) -> Batch:
+    def take(self, index: SupportsIndex, *, bytes_kept: int | None = None) -> Batch:
         """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
 
         Args:
             bytes_kept: after about this many bytes were read, their pages are released from this
-                process; they stay in the system's cache.
+                process; they stay in the system's cache. None is `LIMITS.mapped_bytes`.
         """
         number, inside = self.find(index)
         pages = self._pages
-        if pages.num_bytes > bytes_kept:
+        if pages.num_bytes > (LIMITS.mapped_bytes if bytes_kept is None else bytes_kept):
             pages.release()
         shard = self.open_shard(number)
         batch = shard.take(inside)
@@ -223,7 +223,7 @@ def share_limits(sets: Sequence[ShardSet]) -> None:
     """Let several shard sets map as many files, and keep as many pages, together as one alone."""
     for shards in sets:
         shards._pages = sets[0]._pages
-        shards._max_mapped = MAX_MAPPED_FILES // len(sets)
+        shards._max_mapped = LIMITS.mapped_files // len(sets)
 
 
 @checks_arguments

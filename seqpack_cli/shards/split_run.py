@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.length_counts import ROWS_PER_BLOCK
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.splits import Splits, parse_splits
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.url import spell_place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.split_folders import open_split_run
 from seqpack_cli.runs.workers import Workers
@@ -160,8 +160,9 @@ def describe_splits(
 def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = None) -> np.ndarray:
     """Count what is in each split, or add up its weights."""
     found = np.zeros(num_splits, np.int64)
-    for start in range(0, len(numbers), ROWS_PER_BLOCK):
-        rows = slice(start, start + ROWS_PER_BLOCK)
+    size = LIMITS.entries_per_block
+    for start in range(0, len(numbers), size):
+        rows = slice(start, start + size)
         some = None if weights is None else weights[rows]
         found += np.bincount(numbers[rows], some, num_splits).astype(np.int64)
     return found

@@ -12,12 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 
-IDS_PER_PIECE = 1 << 19  # to find the runs of a piece takes 0.2 ms
-IDS_PER_BLOCK = 1 << 16  # so that their places, 8 bytes each, stay in the cache
-IDS_PER_RUN = 256  # on average, from which it is worth looking at the runs
-IDS_PER_COPY = 512  # from which a rectangle is faster than the places of its ids
 ALIASING = 512  # rows at this distance share a few lines of the cache: twice as slow …
 GAP = 32  # … and not with these ids between them
 
@@ -154,12 +151,12 @@ def iter_steps(
     first = 0
     while first < len(batch_sizes):
         done = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, done + IDS_PER_PIECE, "right")), first + 1)
+        last = max(int(np.searchsorted(ends, done + LIMITS.ids_per_piece, "right")), first + 1)
         piece, end = slice(first, last), int(ends[last - 1])
         taken = np.empty(end - done, ids.dtype) if data is None else data[done:end]
         some = steps[piece], first_rows[piece], batch_sizes[piece]
-        runs = _find_runs(starts, bends, *some, most=len(taken) // IDS_PER_RUN)
-        if runs is not None and len(taken) >= IDS_PER_COPY * int(runs[-1].sum()):
+        runs = _find_runs(starts, bends, *some, most=len(taken) // LIMITS.ids_per_run)
+        if runs is not None and len(taken) >= LIMITS.ids_per_copy * int(runs[-1].sum()):
             _turn_runs(ids, starts, runs, taken)
         else:
             _take_steps(ids, starts, *some, taken)
@@ -236,7 +233,7 @@ def _take_steps(
     """Gather the ids of some time steps through their places, at about 6 ns each."""
     ends = np.cumsum(alive)
     begins = ends - alive
-    cuts = np.flatnonzero(np.diff(ends // IDS_PER_BLOCK)) + 1
+    cuts = np.flatnonzero(np.diff(ends // LIMITS.entries_in_cache)) + 1
     for first, last in pairwise([0, *cuts.tolist(), len(alive)]):
         block, begin, end = slice(first, last), begins[first], ends[last - 1]
         rows = np.arange(begin, end)

@@ -11,6 +11,7 @@ from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.paired_rows import check_pairs, view_side
@@ -21,7 +22,6 @@ from seqpack_cli.shards.unpacked_parquet import PARQUET, write_parquet
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.decoder import open_decoder
 
-ROWS_PER_WRITE = 1024
 KINDS = {"jsonl": ROWS, "parquet": PARQUET}  # of files, by their format
 
 
@@ -119,11 +119,11 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
 
 
 def _iter_side(shards: ShardSet, progress: Progress, *, as_text: bool) -> Iterator[Group]:
-    """Yield the sequences of one side, ROWS_PER_WRITE at a time."""
+    """Yield the sequences of one side, some at a time."""
     whole = iter_unpacked(shards, shards.columns, progress)
     sequences = (drop_overlap(each, shards) for each in whole)
     decode = open_decoder(shards.read_tokenizer_json()) if as_text else None
-    while rows := list(islice(sequences, ROWS_PER_WRITE)):
+    while rows := list(islice(sequences, LIMITS.texts_per_write)):
         yield rows, None if decode is None else decode([row.ids for row in rows])
 
 

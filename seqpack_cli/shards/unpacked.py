@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard import Shard
@@ -24,9 +25,6 @@ from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.text_values import join_values
-
-IDS_PER_READ = 1 << 20  # whose places take 8 bytes each; a longer row is read alone
-ROWS_PER_READ = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +175,8 @@ def _iter_rows(
     first = 0
     while first < len(order):
         done = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, done + IDS_PER_READ, "right")), first + 1)
-        last = min(last, first + ROWS_PER_READ)
+        last = max(int(np.searchsorted(ends, done + LIMITS.ids_per_block, "right")), first + 1)
+        last = min(last, first + LIMITS.sequences_per_block)
         rows = order[first:last]
         offsets = to_offsets(lengths[rows])
         ids, values = _read_block(shards, columns, rows, first_rows, offsets)

@@ -9,6 +9,7 @@ unchanged. fairseq's index has the same magic but another size, so the size is c
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 
 MAGIC = b"MMIDIDX\0\0"
@@ -27,7 +29,6 @@ HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D
 VERSION = 1
 CODE_OF_DTYPE = {"uint16": 8, "int32": 4}
 MAX_LENGTH = 2**31 - 1
-BLOCK_ENTRIES = 1 << 17  # written at once
 
 
 @dataclass(frozen=True)
@@ -92,19 +93,26 @@ def write_index(
         )
     code = CODE_OF_DTYPE[dtype]
     file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(num_sequences) + 1))
-    for first in range(0, len(lengths), BLOCK_ENTRIES):
-        file.write(lengths[first : first + BLOCK_ENTRIES].astype("<i4"))
+    for some in _cut(lengths):
+        file.write(some.astype("<i4"))
     item_bytes = np.dtype(dtype).itemsize
     _write_sums(file, lengths, item_bytes)
     num_found = _write_sums(file, num_sequences, 1)
     file.write(np.array([num_found], "<i8"))
 
 
+def _cut(numbers: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield what is written at once."""
+    size = LIMITS.entries_per_block
+    for first in range(0, len(numbers), size):
+        yield numbers[first : first + size]
+
+
 def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
     """Write the running sum of counts in units, a block at a time; return the total count."""
     total = 0
-    for first in range(0, len(counts), BLOCK_ENTRIES):
-        sums = to_offsets(counts[first : first + BLOCK_ENTRIES]) + total
+    for some in _cut(counts):
+        sums = to_offsets(some) + total
         file.write((sums[:-1] * unit).astype("<i8"))
         total = int(sums[-1])
     return total

@@ -8,9 +8,10 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go, map_regular
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go, map_regular
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index
 
 
@@ -40,7 +41,7 @@ class StoreParts:
 
     def open_part(self, number: int) -> tuple[np.ndarray, Index]:
         """Map the ids and the index of a part; the most recent ones stay mapped."""
-        most = MAX_MAPPED_FILES // 2  # a part has two maps
+        most = LIMITS.mapped_files // 2  # a part has two maps
         return keep_mapped(self._opened, number, self._map_part, max_kept=most)
 
     def let_pages_go(self) -> None:

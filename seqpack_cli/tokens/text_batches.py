@@ -11,9 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.document_block import DocumentBlock
-
-BATCH_BYTES = 1 << 20
-MAX_BATCH_TEXTS = 1 << 16
+from seqpack_cli.limits import LIMITS
 
 
 class TextBatch(NamedTuple):
@@ -48,14 +46,15 @@ class TextBatch(NamedTuple):
 
 
 def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
-    """Combine blocks into batches of about BATCH_BYTES, or MAX_BATCH_TEXTS."""
+    """Combine blocks into batches of about 1 MiB, or 65,536 texts."""
     waiting: list[DocumentBlock] = []
     num_bytes = num_texts = 0
+    most_bytes, most_texts = LIMITS.batch_bytes, LIMITS.sequences_per_block
     for block in blocks:
         waiting.append(block)
         num_bytes += block.num_bytes
         num_texts += len(block.texts)
-        if num_bytes >= BATCH_BYTES or num_texts >= MAX_BATCH_TEXTS:
+        if num_bytes >= most_bytes or num_texts >= most_texts:
             yield _join(waiting)
             waiting, num_bytes, num_texts = [], 0, 0
     if waiting:

@@ -18,10 +18,11 @@ from torch.utils.data import Dataset, Subset, get_worker_info
 from seqpack_cli.batching.batch_costs import count_costs
 from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.layouts import Tensors
-from seqpack_cli.shards.shard_set import BYTES_KEPT, ShardSet, open_shards, share_limits
+from seqpack_cli.shards.shard_set import ShardSet, open_shards, share_limits
 from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams, take_streams
 from seqpack_cli.tokens.columns.column import Column
@@ -45,8 +46,6 @@ from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.epoch_plan import EpochPlan, StreamSlice
 from seqpack_cli.training.labels import OF_TARGETS, SAME, check_labels
 from seqpack_cli.training.pair_tensors import Item, choose_pairs, make_pair, take_sides
-
-BYTES_KEPT_BY_WORKER = 2 << 20  # mapped bytes; there may be many workers
 
 
 class ShardDataset(Dataset[Item]):
@@ -188,7 +187,8 @@ class ShardDataset(Dataset[Item]):
 
     def _take(self, index: SupportsIndex) -> list[Any]:
         """Return a batch of the shards; of pairs that of each side."""
-        bytes_kept = BYTES_KEPT if get_worker_info() is None else BYTES_KEPT_BY_WORKER
+        is_worker = get_worker_info() is not None
+        bytes_kept = LIMITS.mapped_bytes_of_worker if is_worker else LIMITS.mapped_bytes
         sets, number = self.open_shards(), 0
         if len(sets) > 1:  # one shard set finds the index itself
             index = find_index(index, self._starts[-1], "batch")

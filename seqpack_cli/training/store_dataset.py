@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, Subset, get_worker_info
 
 from seqpack_cli.errors import MAX_COUNT
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
@@ -28,7 +29,6 @@ from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequence, TokenSequences
 
-BYTES_KEPT = 16 << 20  # mapped bytes that a worker keeps; there may be many workers
 BYTES_PER_ROW = 1 << 16  # reading a row maps 64 KiB around it
 
 
@@ -148,7 +148,8 @@ class StoreDataset(Dataset[TokenSequence]):
             values = token_columns[name] = np.empty(len(ids), column.dtype)
             copy_rows(store, rows, values, places[real], column=name)
         self._num_bytes_read += ids.nbytes + len(real) * BYTES_PER_ROW * (1 + len(self.columns))
-        if self._num_bytes_read > BYTES_KEPT and get_worker_info() is not None:
+        is_full = self._num_bytes_read > LIMITS.store_bytes_of_worker
+        if is_full and get_worker_info() is not None:
             store.let_pages_go()
             self._num_bytes_read = 0
         return TokenSequences(ids, lengths, indices, starts, chosen, columns, token_columns)

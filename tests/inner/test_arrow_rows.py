@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.corpus import arrow_rows
 from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parquet_values import count_bytes
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.corpus.table_rows import iter_table_arrays
 from seqpack_cli.errors import DataError
+from seqpack_cli.limits import LIMITS
 
 pa = pytest.importorskip("pyarrow")
 
@@ -77,7 +77,7 @@ def test_every_cut_of_a_file_is_an_error(tmp_path: Path, form: str) -> None:
 
 
 def test_a_record_batch_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_rows, "BATCH_BYTES", 10)
+    monkeypatch.setattr(LIMITS, "batch_bytes", 10)
     lists = [[{"role": "user", "content": str(n)}] * (n % 3) for n in range(12)]
     path = write(tmp_path / "a.arrow", {"text": [str(n) for n in range(12)], "m": lists})
     found = read(path)
@@ -98,7 +98,7 @@ def test_a_record_batch_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
 def test_rows_that_share_a_long_text_are_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(arrow_rows, "MAX_BATCH_MEMORY", 250)
+    monkeypatch.setattr(LIMITS, "batch_memory", 250)
     texts = pa.array(["x" * 100] * 4)
     texts = texts.dictionary_encode() if kind == "dictionary" else texts.cast(pa.string_view())
     path = write(tmp_path / "a.arrow", {"text": texts})

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import batch_cost, slow_cut
 
-from seqpack_cli.batching import limits as limits_module
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.limits import Limits
+from seqpack_cli.limits import LIMITS
 
 LENGTHS = st.lists(st.integers(1, 20), max_size=40)
 
@@ -67,7 +67,7 @@ def test_cut_is_the_same_in_blocks_of_any_size(
     lengths: list[int], batch_size: int, max_tokens: int, padded: bool, rows_per_block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits_module, "ROWS_PER_BLOCK", rows_per_block)
+        patch.setattr(LIMITS, "sequences_per_block", rows_per_block)
         made = cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
     assert made == slow_cut(lengths, batch_size=batch_size, max_tokens=max_tokens, padded=padded)
 

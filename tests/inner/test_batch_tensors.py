@@ -19,6 +19,7 @@ from tensor_reference import ON_CPU, assert_same, parts_of, rows_of, tensors_of,
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
@@ -26,7 +27,6 @@ from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns.text_values import TextValues
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.training import tensor_moves
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
@@ -34,7 +34,6 @@ from seqpack_cli.training.batch_tensors import (
     StreamTensors,
     VarlenTensors,
 )
-from seqpack_cli.training.tensor_moves import MAX_INLINE_BYTES
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 with_and_without_labels = pytest.mark.parametrize("labels", [None, "next"])
@@ -263,7 +262,7 @@ def test_unknown_device_is_torchs_error(layout: str) -> None:
 @layouts
 @with_and_without_labels
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("max_inline_bytes", [MAX_INLINE_BYTES, 17, 0])
+@pytest.mark.parametrize("max_inline_bytes", [LIMITS.inline_bytes, 17, 0])
 def test_pickled_items_are_equal_and_may_be_written(
     monkeypatch: pytest.MonkeyPatch,
     layout: str,
@@ -271,7 +270,7 @@ def test_pickled_items_are_equal_and_may_be_written(
     protocol: int,
     max_inline_bytes: int,
 ) -> None:
-    monkeypatch.setattr(tensor_moves, "MAX_INLINE_BYTES", max_inline_bytes)
+    monkeypatch.setattr(LIMITS, "inline_bytes", max_inline_bytes)
     item = some_items(labels)[layout]
     again = pickle.loads(pickle.dumps(item, protocol))  # noqa: S301 - our own
     assert_same(again, item)
@@ -327,7 +326,7 @@ def test_saved_items_are_loaded_again(layout: str) -> None:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a single core
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_large_tensors_of_a_worker_come_in_shared_memory() -> None:
-    num_inline = MAX_INLINE_BYTES // 8  # the most ids that go through the pipe
+    num_inline = LIMITS.inline_bytes // 8  # the most ids that go through the pipe
     rows = [np.arange(count) % 60_000 for count in (num_inline, num_inline + 1)]
     batches = [
         replace(

@@ -12,7 +12,6 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus import decompression
 from seqpack_cli.corpus.blocks import (
     find_line_number,
     hash_range,
@@ -21,7 +20,7 @@ from seqpack_cli.corpus.blocks import (
 )
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.files import inputs
+from seqpack_cli.limits import LIMITS
 
 try:
     from compression import zstd
@@ -72,7 +71,7 @@ def read_error(source: Source) -> DataError:
 def test_text_is_whole_and_every_byte_of_the_file_is_seen_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     data = compress(TEXT, compression) + compress(TEXT, compression)
     source = write_source(tmp_path / "a", data, compression)
     assert read(whole(source)) == (TEXT * 2, data)
@@ -91,7 +90,7 @@ def test_range_gives_its_bytes_alone(tmp_path: Path, data: bytes, numbers: tuple
 def test_blocks_are_no_larger_than_they_should_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", 4)
+    monkeypatch.setattr(LIMITS, "read_bytes", 4)
     source = write_source(tmp_path / "a", b"0123456789")
     assert list(iter_raw_blocks(whole(source), lambda _: None)) == [b"0123", b"4567", b"89"]
 
@@ -121,7 +120,7 @@ def test_spooled_input_is_read_where_it_lies_and_named_as_it_was(tmp_path: Path)
 def test_line_number_counts_the_line_ends_before_a_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     source = write_source(tmp_path / "a", compress(TEXT, compression), compression)
     for byte in range(len(TEXT) + 1):
         assert find_line_number(source, byte) == 1 + TEXT[:byte].count(b"\n")
@@ -150,7 +149,7 @@ def test_compressed_file_of_no_bytes_is_an_error(tmp_path: Path, compression: st
 def test_damaged_file_is_an_error_naming_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    monkeypatch.setattr(decompression, "BLOCK_BYTES", 128)
+    monkeypatch.setattr(LIMITS, "read_bytes", 128)
     data = compress(b"a\n" * 1000 + b"b", compression) + b"no compressed data " * 9
     error = read_error(write_source(tmp_path / "a", data, compression))
     assert error.message.startswith(f"{tmp_path / 'a'}:1001: not {compression}, or damaged (")

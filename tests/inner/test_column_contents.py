@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli import open_store
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.column_contents import _choose_starts, _find_ends, describe_columns
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.duplicates import count_duplicates
@@ -32,10 +33,13 @@ def make_store(folder: Path, records: list[dict[str, Any]], *options: object) ->
 
 
 @pytest.mark.parametrize("max_hashes", [1, 2, 3, 1000])
-def test_duplicates_are_those_of_a_counter(tmp_path: Path, max_hashes: int) -> None:
+def test_duplicates_are_those_of_a_counter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_hashes: int
+) -> None:
+    monkeypatch.setattr(LIMITS, "hashes_per_range", max_hashes)
     store = open_store(make_store(tmp_path, [{"text": text} for text in TEXTS]))
     counts = Counter(filter(None, TEXTS))
-    assert count_duplicates(store, max_hashes=max_hashes) == {
+    assert count_duplicates(store) == {
         "num_documents_with_tokens": counts.total(),
         "num_distinct_documents": len(counts),
         "num_duplicate_documents": counts.total() - len(counts),

@@ -13,10 +13,11 @@ from here import HERE
 from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.count_store import PARTS_PER_TASK, count_store
+from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.tokens.open_store import open_store
@@ -33,7 +34,7 @@ def test_lengths_that_tasks_count_are_those_of_the_store(byte_store: Callable[..
         [chr(97 + number % 26) * (1 + number % 37) for number in range(60)], part_bytes=1
     )
     store = open_store(path)
-    assert len(store.manifest["parts"]) > PARTS_PER_TASK
+    assert len(store.manifest["parts"]) > LIMITS.parts_per_task
     found = count(store, Executor(num_workers=2))
     lengths, counts = np.unique(store.lengths, return_counts=True)
     assert found.left_out == {}

@@ -13,12 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import PIECES
 
-from seqpack_cli.corpus import csv_rows
 from seqpack_cli.corpus.document_block import DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.files import inputs
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
 
@@ -174,8 +173,9 @@ def test_seams_of_blocks_change_nothing(
     data = write_rows([["text", "id"], *map(list, rows), ["bad"]]).encode()
     whole = read_rows(tmp_path / "a.csv", data, on_bad_record="skip")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, "BLOCK_BYTES", block_bytes)
-        patch.setattr(csv_rows, "BLOCK_CHARACTERS", block_characters)
+        patch.setattr(LIMITS, "read_bytes", block_bytes)
+        patch.setattr(LIMITS, "batch_bytes", block_characters)
+        patch.setattr(LIMITS, "rows_per_batch", block_characters >> 6)
         packed, kind = (gzip.compress(data), "gzip") if is_compressed else (data, "")
         found = read_rows(tmp_path / "b.csv", packed, compression=kind, on_bad_record="skip")
     assert found == whole
@@ -185,7 +185,8 @@ def test_seams_of_blocks_change_nothing(
 def test_blocks_are_bounded_by_characters_and_by_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_rows, "BLOCK_CHARACTERS", 640)
+    monkeypatch.setattr(LIMITS, "batch_bytes", 640)
+    monkeypatch.setattr(LIMITS, "rows_per_batch", 10)
     data = "text\n" + "a\n" * 25 + "b" * 700 + "\n" + "c\n"
     path = tmp_path / "a.csv"
     path.write_text(data)
@@ -301,7 +302,7 @@ def test_quote_without_an_end_is_named_by_the_line_it_begins(tmp_path: Path) -> 
 def test_rejects_are_numbered_through_all_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_rows, "BLOCK_CHARACTERS", 128)  # two rows
+    monkeypatch.setattr(LIMITS, "rows_per_batch", 2)
     data = "text\na\nb\nc,c\nd\ne,e\n"
     _, rejects, _ = read_rows(tmp_path / "a.csv", data, on_bad_record="skip")
     assert [(reject.record, reject.byte) for reject in rejects] == [(2, 9), (4, 15)]

@@ -24,6 +24,7 @@ from seqpack_cli.corpus.decompression import (
     iter_decompressed,
 )
 from seqpack_cli.errors import MachineError
+from seqpack_cli.limits import LIMITS
 
 try:
     from compression import zstd
@@ -123,11 +124,11 @@ def test_zstd_frames_that_are_to_be_skipped_hold_no_text() -> None:
 
 @every_compression
 def test_no_block_is_larger_than_a_block(compression: str) -> None:
-    num_bytes = 3 * decompression.BLOCK_BYTES + 17
+    num_bytes = 3 * LIMITS.read_bytes + 17
     data = COMPRESSORS[compression](b"a" * num_bytes)
     assert len(data) < num_bytes // 500
     sizes = [len(block) for block in iter_decompressed(iter([data]), compression)]
-    assert max(sizes) <= decompression.BLOCK_BYTES
+    assert max(sizes) <= LIMITS.read_bytes
     assert sum(sizes) == num_bytes
 
 
@@ -136,7 +137,7 @@ def test_no_block_is_larger_than_a_block(compression: str) -> None:
 def test_texts_that_end_where_a_block_does_are_whole(
     compression: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decompression, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(LIMITS, "read_bytes", 16)
     for num_bytes in (0, 1, 15, 16, 17, 31, 32, 33, 160):
         text = bytes(range(48, 48 + 10)) * 16
         member = COMPRESSORS[compression](text[:num_bytes])

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from seqpack_cli import Executor, PackOptions, pack
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.verification import levels, stream_levels, verify_run
 from seqpack_cli.verification.device import Sender, is_out_of_memory, steady_arithmetic
 from seqpack_cli.verification.integers import shard_roundtrip
@@ -368,10 +369,10 @@ def test_fault_names_all_batches_since_the_device_was_waited_for(
     run_before(monkeypatch, fail_at(5, FAULT))
     with fails(f"{NAME}: batches 0 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
         verify(shards)
-    monkeypatch.setattr(every_batch, "RUNS_PER_FETCH", 2)
+    monkeypatch.setattr(LIMITS, "runs_per_fetch", 2)
     with fails(f"{NAME}: batches 2 to 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
         verify(shards)
-    monkeypatch.setattr(every_batch, "RUNS_PER_FETCH", 1)
+    monkeypatch.setattr(LIMITS, "runs_per_fetch", 1)
     with fails(f"{NAME}: batch 3: {REASON}", "CUDA_LAUNCH_BLOCKING=1"):
         verify(shards)
 

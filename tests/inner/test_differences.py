@@ -16,7 +16,7 @@ from shard_reference import Arrays, change_manifest, change_shard, make_texts
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
-from seqpack_cli.reporting import store_blocks
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
@@ -148,8 +148,8 @@ def test_stores_cut_into_other_parts_have_the_same_sequences(tmp_path: Path) -> 
 def test_stores_are_compared_as_a_slow_look_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, ids_per_block: int
 ) -> None:
-    monkeypatch.setattr(store_blocks, "IDS_PER_BLOCK", ids_per_block)
-    monkeypatch.setattr(store_blocks, "IDS_KEPT", 50)
+    monkeypatch.setattr(LIMITS, "ids_per_block", ids_per_block)
+    monkeypatch.setattr(LIMITS, "mapped_ids", 50)
     generator = random.Random(seed)
     texts = make_texts([generator.randint(1, 9) for _ in range(generator.randint(12, 30))], seed)
     others = [

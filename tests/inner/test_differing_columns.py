@@ -13,7 +13,7 @@ from here import HERE
 from shard_reference import change_manifest
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.reporting import store_blocks
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
@@ -62,8 +62,8 @@ def test_values_are_compared_as_a_slow_look_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     generator = random.Random(seed)
-    monkeypatch.setattr(store_blocks, "IDS_PER_BLOCK", generator.choice([1, 20, 1000]))
-    monkeypatch.setattr(store_blocks, "IDS_KEPT", 50)
+    monkeypatch.setattr(LIMITS, "ids_per_block", generator.choice([1, 20, 1000]))
+    monkeypatch.setattr(LIMITS, "mapped_ids", 50)
     records = make_records(generator, 40)
     others = [dict(record) for record in records]
     for _ in range(12):

@@ -14,7 +14,7 @@ from seqpack_cli.corpus.document_block import DocumentOptions, Reject
 from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.files import inputs
+from seqpack_cli.limits import LIMITS
 
 WORDS_HINT = (
     "join the words with one space into a string, or keep their tags with --keep FIELD:tags"
@@ -270,7 +270,7 @@ def test_bad_bytes_are_rejected_if_asked(tmp_path: Path) -> None:
 def test_rejects_are_numbered_through_all_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", 4)
+    monkeypatch.setattr(LIMITS, "read_bytes", 4)
     data = b"a\nb\nc\nd\n\xff\ne\nf\n\xfe\n"
     _, rejects = read_documents(tmp_path / "a.txt", data, encoding_errors="skip")
     assert [(reject.record, reject.byte) for reject in rejects] == [(4, 8), (7, 14)]

@@ -31,8 +31,9 @@ from seqpack_cli import PackOptions, export, open_shards, open_store, pack
 from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.url import Place, Url
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards.exports import packed_rows, source
+from seqpack_cli.shards.exports import source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
 from seqpack_cli.shards.varlen import VarlenBatch
@@ -45,8 +46,7 @@ FORMATS = ("parquet", "megatron", "nanogpt")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (source, packed_rows):
-        monkeypatch.setattr(module, "IDS_PER_BLOCK", 11)
+    monkeypatch.setattr(LIMITS, "ids_per_export", 11)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
@@ -572,7 +572,7 @@ def test_a_source_that_changes_after_its_check_is_refused(
 def test_a_block_of_shards_has_a_number_of_sequences_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "SEQUENCES_PER_BLOCK", 3)
+    monkeypatch.setattr(LIMITS, "sequences_per_block", 3)
     shards = open_shards(make_shards(tmp_path, [1] * 8))
     blocks = list(source.SequenceSource(shards).iter_blocks())
     assert [len(block.lengths) for block in blocks] == [3, 3, 2]

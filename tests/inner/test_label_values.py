@@ -13,6 +13,7 @@ from target_corpus import LAYOUTS, ONE, make_target_shards, make_target_store
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
@@ -21,7 +22,6 @@ from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.findings import Finding
-from seqpack_cli.verification.integers import label_values
 from seqpack_cli.verification.integers.label_values import MakeLabels, check_labels
 from seqpack_cli.verification.label_damages import make_masked_before, make_unshifted
 from seqpack_cli.verification.report import LevelReport, Report
@@ -127,7 +127,7 @@ def test_wrong_labels_are_found_in_every_batch_that_has_them(
     tmp_path: Path, layout: str, make: MakeLabels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_target_shards(tmp_path, layout)
-    monkeypatch.setattr(label_values, "CELLS_PER_SPAN", 40)  # several spans
+    monkeypatch.setattr(LIMITS, "ids_per_block", 40)  # several spans
     assert find_labels(path) == []
     expected = {
         (labels, number)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import Arrays, join_batches, lay_out, make_store, make_texts
 
-from seqpack_cli import ranges
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.recorded_options import find_geometry
@@ -149,10 +149,10 @@ def test_shard_is_the_same_in_small_pieces(
     options = PackOptions(**values).resolve()
     rows = find_all(store, options)
     expected = make_slow(store, rows, options)
-    for name in ("IDS_PER_PIECE", "IDS_PER_BLOCK", "IDS_PER_RUN", "IDS_PER_COPY"):
-        monkeypatch.setattr(time_steps, name, small)
-    for name in ("ENTRIES_PER_BLOCK", "LONG_RANGE", "LONGEST_WINDOW", "RANGES_PER_LENGTH"):
-        monkeypatch.setattr(ranges, name, small)
+    for name in ("ids_per_piece", "entries_in_cache", "ids_per_run", "ids_per_copy"):
+        monkeypatch.setattr(LIMITS, name, small)
+    for name in ("entries_per_block", "long_range", "longest_window", "ranges_per_length"):
+        monkeypatch.setattr(LIMITS, name, small)
     assert_same(make_fast(store, rows, options), expected)
 
 
@@ -227,8 +227,9 @@ def test_shard_of_any_rows_is_its_batches_joined(
     filler = options.last_batch == "pad"
     rows = data.draw(draw_rows(layout=layout, with_filler=filler))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_steps, "IDS_PER_PIECE", data.draw(st.sampled_from([1, 5, 1 << 16])))
-        for name in ("IDS_PER_BLOCK", "IDS_PER_RUN", "IDS_PER_COPY", "ALIASING"):
-            patch.setattr(time_steps, name, data.draw(st.sampled_from([1, 4, 2048])))
+        patch.setattr(LIMITS, "ids_per_piece", data.draw(st.sampled_from([1, 5, 1 << 16])))
+        for name in ("entries_in_cache", "ids_per_run", "ids_per_copy"):
+            patch.setattr(LIMITS, name, data.draw(st.sampled_from([1, 4, 2048])))
+        patch.setattr(time_steps, "ALIASING", data.draw(st.sampled_from([1, 4, 2048])))
         found = make_fast(store, rows, options)
     assert_same(found, make_slow(store, rows, options))

@@ -10,7 +10,6 @@ from blake3 import blake3
 from object_store import write_object
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files import objects
 from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.objects import (
@@ -22,6 +21,7 @@ from seqpack_cli.files.objects import (
 from seqpack_cli.files.places import at
 from seqpack_cli.files.puts import put_over, upload
 from seqpack_cli.files.url import Url
+from seqpack_cli.limits import LIMITS
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_range_is_streamed_in_pieces(
 ) -> None:
     data = os.urandom(1000)
     write_object(folder / "x", data)
-    monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(LIMITS, "range_bytes", range_bytes)
     pieces = list(iter_object(folder / "x", start, end))
     assert b"".join(pieces) == data[start:end]
     assert max(map(len, pieces), default=0) <= range_bytes

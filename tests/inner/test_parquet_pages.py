@@ -10,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from command import run
 
-from seqpack_cli.corpus import parts
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page, read_dictionary_size
 from seqpack_cli.corpus.parts import check_footers, plan_parts
 from seqpack_cli.corpus.sources import Source, find_sources
 from seqpack_cli.errors import DataError
-from seqpack_cli.runs.spawned_workers import run_in_processes
+from seqpack_cli.limits import LIMITS
 
 ABORTS = Path(__file__).parents[1] / "data" / "footer_that_aborts.parquet"
 VALUE = "a" * 100_000
@@ -71,7 +70,7 @@ def test_long_value_is_decoded_a_few_rows_at_a_time_until_it_is_a_bomb(tmp_path:
 def test_footer_that_crashes_pyarrow_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "run_in_processes", run_in_processes)  # unlike in other tests
+    monkeypatch.setattr(LIMITS, "footer_workers", 1)  # unlike in other tests
     good = write(tmp_path / "a.parquet", ["good"])
     (bad,), _ = find_sources([str(ABORTS)])
     check_footers([good])

@@ -21,6 +21,7 @@ from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, MachineError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
 
@@ -174,7 +175,7 @@ def test_column_with_a_dot_in_its_name_goes_before_a_path(tmp_path: Path) -> Non
 
 def test_rows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory depends on the size of a piece, not of a row group."""
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 100)
+    monkeypatch.setattr(LIMITS, "batch_bytes", 100)
     rows = [f"{number:03} " * 5 for number in range(50)]
     path = write(tmp_path / "a.parquet", rows, use_dictionary=False)
     (found,) = read_blocks(path)
@@ -193,7 +194,7 @@ def test_many_short_rows_come_in_pieces(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", ["a"] * 40_000)
     (found,) = read_blocks(path)
     assert sum(len(block.texts) for block in found) == 40_000
-    assert max(len(block.texts) for block in found) <= parquet_rows.MAX_BATCH_ROWS
+    assert max(len(block.texts) for block in found) <= LIMITS.rows_per_batch
 
 
 # Columns
@@ -255,7 +256,7 @@ def test_null_is_named_by_its_row(tmp_path: Path, row: int, part_bytes: int) -> 
 
 
 def test_nulls_are_rejected_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1)  # a row a piece
+    monkeypatch.setattr(LIMITS, "batch_bytes", 1)  # a row a piece
     rows = ["a", None, "c", None, "e", None, "g"]
     path = write(tmp_path / "a.parquet", rows, row_group_size=4)
     reason = "field 'text' is null, expected a string"

@@ -12,12 +12,12 @@ from batching_reference import Parts, list_batches, round_up, slow_plan
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching import length_counts, length_order, row_ranges, window_batches
 from seqpack_cli.batching import plan as plan_module
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array, plan_batches
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.limits import LIMITS
 
 HUGE = 2**31 - 1
 LENGTHS = st.lists(st.integers(1, 30), max_size=45)
@@ -259,7 +259,7 @@ def test_plan_shuffles_sequences_before_windows_and_batches_after() -> None:
 
 
 def test_plan_sorts_rows_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length_order, "ROWS_PER_BLOCK", 10)
+    monkeypatch.setattr(LIMITS, "rows_per_block", 10)
     source = Parts([np.random.default_rng(0).integers(1, 60, 200).tolist()])
     options = PackOptions(batch_size=7, order="none", shuffle=True).resolve()
     found = list_batches(plan_batches(source, options), source)
@@ -320,9 +320,9 @@ def test_plan_by_counts_is_the_plan_by_array(
         options = replace(options, max_tokens=HUGE)
     assume(not needs_array(options))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(length_counts, "ROWS_PER_BLOCK", 4)
-        patch.setattr(window_batches, "ROWS_PER_BLOCK", 6)
-        patch.setattr(row_ranges, "ROWS_PER_RANGE", rows_per_range)
+        patch.setattr(LIMITS, "entries_per_block", 4)
+        patch.setattr(LIMITS, "rows_per_block", 6)
+        patch.setattr(LIMITS, "rows_per_range", rows_per_range)
         try:
             plan_by_array(source, options)
         except OverlongError as error:
@@ -351,7 +351,7 @@ def test_plan_by_counts_is_the_plan_by_array(
 def test_plan_by_counts_is_the_plan_by_array_for_many_sequences(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(window_batches, "ROWS_PER_BLOCK", 1 << 12)
+    monkeypatch.setattr(LIMITS, "rows_per_block", 1 << 12)
     drawn = np.random.default_rng(0).lognormal(3, 1, 20_000).astype(np.int32).clip(1, 256)
     parts = Parts([some.tolist() for some in np.split(drawn, [5000, 5000, 12_345])])
     assert_same_plan(parts, PackOptions(**values).resolve(), [1, 2, 150])

@@ -8,7 +8,7 @@ from batching_reference import slow_copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli import ranges
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import copy_ranges, expand_ranges
 
 
@@ -73,9 +73,9 @@ def test_copy_ranges_is_the_loop_in_blocks_of_any_size(
     drawn: tuple[list[tuple[int, int, int]], int, int], entries: int, long_range: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "ENTRIES_PER_BLOCK", entries)
-        patch.setattr(ranges, "RANGES_PER_BLOCK", entries)
-        patch.setattr(ranges, "LONG_RANGE", long_range)
+        patch.setattr(LIMITS, "entries_per_block", entries)
+        patch.setattr(LIMITS, "sequences_per_block", entries)
+        patch.setattr(LIMITS, "long_range", long_range)
         check_copy(*drawn)
 
 
@@ -91,7 +91,7 @@ def test_copy_ranges_joins_neighbours_in_both_only() -> None:
 
 
 def test_copy_ranges_copies_more_than_a_block() -> None:
-    num_ranges = ranges.ENTRIES_PER_BLOCK // 4
+    num_ranges = LIMITS.entries_per_block // 4
     order = np.random.default_rng(0).permutation(num_ranges)
     source = np.arange(num_ranges * 10)
     lengths = np.full(num_ranges, 10)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
-from seqpack_cli import ranges
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
 from seqpack_cli.tokens.token_store import TokenStore
@@ -53,8 +53,8 @@ def test_read_rows_gives_what_the_store_gives(
     indices, offsets, lengths, expected = cut(store, rows)
     whole = store.lengths[indices].astype(np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "ENTRIES_PER_BLOCK", blocks[0])
-        patch.setattr(ranges, "LONG_RANGE", blocks[1])
+        patch.setattr(LIMITS, "entries_per_block", blocks[0])
+        patch.setattr(LIMITS, "long_range", blocks[1])
         ids, starts = read_rows(store, Slices(indices, whole))
         pieces, piece_starts = read_rows(store, Slices(indices, lengths, offsets))
     assert ids.dtype == pieces.dtype == np.uint16
@@ -91,8 +91,8 @@ def test_copy_rows_puts_each_row_into_its_own_place(
         filled += int(gaps[row] + lengths[row])
     target = np.full(filled + 2, 999, np.uint16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "ENTRIES_PER_BLOCK", blocks[0])
-        patch.setattr(ranges, "LONG_RANGE", blocks[1])
+        patch.setattr(LIMITS, "entries_per_block", blocks[0])
+        patch.setattr(LIMITS, "long_range", blocks[1])
         copy_rows(store, Slices(indices, lengths, offsets), target, starts)
     assert target.tolist() == [*slow, 999, 999]
 

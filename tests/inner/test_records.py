@@ -15,7 +15,7 @@ from seqpack_cli.corpus.file_kinds import KINDS
 from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.files import inputs
+from seqpack_cli.limits import LIMITS
 
 
 def read_records(
@@ -70,7 +70,7 @@ def test_records_begin_where_the_file_has_them(tmp_path: Path) -> None:
 def test_lines_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data))
     texts = [record.removesuffix(b"\r").decode() for record, _ in found]
     if texts:
@@ -84,7 +84,7 @@ def test_lines_equal_slow_splitter_at_any_block_seam(
 def test_paragraphs_equal_slow_splitter_at_any_block_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, data: bytes
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     found = read_records(write(tmp_path / "a.txt", data), "paragraph")
     texts = [record.replace(b"\r\n", b"\n").removesuffix(b"\r") for record, _ in found]
     assert [text.decode() for text in texts] == slow_paragraphs(data)
@@ -146,7 +146,7 @@ def test_document_above_the_limit_is_refused(
     end: bytes,
     block_bytes: int,
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     path = write(tmp_path / "a.txt", b"ab\n\n123456789" + end)
     with pytest.raises(DataError) as caught:
         read_records(path, document, max_document_bytes=8)

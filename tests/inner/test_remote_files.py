@@ -17,9 +17,9 @@ from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.files import inputs, objects
 from seqpack_cli.files.objects import read_object, remove_objects
 from seqpack_cli.files.url import Url
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
@@ -110,7 +110,7 @@ def test_a_store_of_objects_has_the_bytes_of_one_of_files(corpus: Url, tmp_path:
 def test_cuts_are_those_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str, seek_bytes: int
 ) -> None:
-    monkeypatch.setattr(inputs, "SEEK_BYTES", seek_bytes)
+    monkeypatch.setattr(LIMITS, "seek_bytes", seek_bytes)
     data = b"".join(b"x" * (number % 7) + b"\n" for number in range(60))
     (tmp_path / "x.txt").write_bytes(data)
     url = Url(f"memory://{tmp_path.name}/x.txt")
@@ -127,8 +127,8 @@ def test_cuts_are_those_of_a_file(
 def test_a_range_comes_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(objects, "RANGE_BYTES", range_bytes)
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "range_bytes", range_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     url = Url(f"memory://{tmp_path.name}/x.txt")
     write_object(url, bytes(range(100)))
     (source,), _ = find_sources([str(url)])

@@ -22,7 +22,7 @@ from seqpack_cli import (
     open_store,
     tokenize,
 )
-from seqpack_cli.shards.exports import source
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
 
@@ -90,7 +90,7 @@ def test_documents_come_back_from_several_parquet_files(
         paths[-1].write_text("".join(f"{line}\n" for line in lines))
     options = TokenizeOptions(max_length=5, overlap=overlap, keep=["score"])
     tokenize(paths, tmp_path / "store", options, executor=HERE)
-    monkeypatch.setattr(source, "IDS_PER_BLOCK", 11)
+    monkeypatch.setattr(LIMITS, "ids_per_export", 11)
     task = Task(open_exported(tmp_path / "store"), tmp_path / "out", overwrite=False, eos=None)
     export_parquet(task, max_file_bytes=1)
     files = sorted((tmp_path / "out").iterdir())

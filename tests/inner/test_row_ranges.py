@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from batching_reference import Parts
 
-from seqpack_cli.batching import row_ranges
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.row_ranges import LengthRange, LengthsChangedError, WindowRange
+from seqpack_cli.limits import LIMITS
 
 
 def plan_parts(parts: list[list[int]], **options: Any) -> tuple[Plan, Parts]:
@@ -47,7 +47,7 @@ def test_range_of_windows_reads_only_the_parts_it_needs() -> None:
 
 
 def test_neighbours_share_one_pass_over_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_ranges, "ROWS_PER_RANGE", 6)
+    monkeypatch.setattr(LIMITS, "rows_per_range", 6)
     plan, source = plan_parts([list(range(1, 21))], batch_size=2)
     planned = plan.cut(list(range(11)))
     spans = [rows.span for rows in planned]
@@ -61,7 +61,7 @@ def test_neighbours_share_one_pass_over_all_lengths(monkeypatch: pytest.MonkeyPa
 
 
 def test_rows_of_a_large_task_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_ranges, "ROWS_PER_RANGE", 1)
+    monkeypatch.setattr(LIMITS, "rows_per_range", 1)
     plan, source = plan_parts([list(range(1, 21))], batch_size=2)
     planned = plan.cut([0, 4, 5, 10])
     assert [rows.table.add_up(rows.table.num_rows) for rows in planned] == [8, 2, 10]

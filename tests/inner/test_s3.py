@@ -32,12 +32,12 @@ from test_split_run import read_tree
 from unfinished import Stop
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
-from seqpack_cli.corpus import remote_files
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
 from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore
@@ -529,7 +529,7 @@ def test_many_objects_of_one_folder_need_one_request(server, url, monkeypatch):
     for name in names:
         put_object(server.upstream, name.removeprefix("s3://"), b"text")
     one_by_one, _ = find_sources(names)
-    monkeypatch.setattr(remote_files, "MANY_OBJECTS", 3)
+    monkeypatch.setattr(LIMITS, "objects_listed", 3)
     server.forget()
     assert find_sources(names)[0] == one_by_one
     assert [source.path for source in one_by_one] == names

@@ -20,9 +20,9 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 import seqpack_cli as seqpack
 from seqpack_cli import EpochSampler, FolderError, SamplerOptions, ShardDataset
-from seqpack_cli.shards import read_pages, shard_set
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.shards import read_pages
 from seqpack_cli.shards.shard_set import BYTES_PER_ITEM
-from seqpack_cli.training import shard_dataset
 
 NAMES = ("a", "b", "c")
 LENGTHS = {"a": (3, 9, 5, 1, 5), "b": (4, 2), "c": (7, 1, 8)}
@@ -108,7 +108,7 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path, paths: list[Path]) -
 def test_sets_map_as_many_files_together_as_one(
     paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_set, "MAX_MAPPED_FILES", 3)
+    monkeypatch.setattr(LIMITS, "mapped_files", 3)
     dataset = ShardDataset(paths)
     for _ in dataset:
         assert sum(len(shards._opened) for shards in dataset.open_shards()) <= 3
@@ -119,7 +119,7 @@ def test_sets_keep_as_many_pages_together_as_one(
 ) -> None:
     released: list[int] = []
     monkeypatch.setattr(read_pages, "let_pages_go", lambda array: released.append(id(array)))
-    monkeypatch.setattr(shard_dataset, "BYTES_KEPT", 3 * BYTES_PER_ITEM)
+    monkeypatch.setattr(LIMITS, "mapped_bytes", 3 * BYTES_PER_ITEM)
     counts = []
     for parts in (paths[:1], paths[:2]):
         dataset = ShardDataset(parts)

@@ -31,7 +31,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.shard import BATCHES_PER_CHECK, Shard
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 from seqpack_cli.tokens.open_store import open_store
@@ -601,19 +602,19 @@ def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, lay
     batching: dict[str, Any] = {"batch_size": 2, "order": "none"}
     if layout == "varlen":
         batching = {"batch_size": None, "max_tokens": 4, "fill": "sequential"}
-    lengths = [3, 1] * (BATCHES_PER_CHECK + 20)
+    lengths = [3, 1] * (LIMITS.batches_per_check + 20)
     path = make_shards(tmp_path, lengths, layout=layout, **batching)
-    found = open_shards(path)[BATCHES_PER_CHECK + 7]
+    found = open_shards(path)[LIMITS.batches_per_check + 7]
     assert len(found.lengths) == 2
 
     def change(arrays: Arrays) -> None:
-        row = arrays["sequence_offsets"][BATCHES_PER_CHECK + 7]
+        row = arrays["sequence_offsets"][LIMITS.batches_per_check + 7]
         arrays["lengths"][row + 1] = 0
 
     change_shard(path, change)
     dataset = ShardDataset(path)
-    for index in [*range(len(dataset)), 3, BATCHES_PER_CHECK + 7, 3]:
-        if index == BATCHES_PER_CHECK + 7:
+    for index in [*range(len(dataset)), 3, LIMITS.batches_per_check + 7, 3]:
+        if index == LIMITS.batches_per_check + 7:
             with pytest.raises(FolderError, match=f"batch {index}: .*no empty sequence.* row 1$"):
                 dataset[index]
         else:

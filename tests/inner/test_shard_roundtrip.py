@@ -12,6 +12,7 @@ import torch
 from random_shards import KINDS, NAME, Kind, draw_shard
 
 from seqpack_cli.errors import MachineError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent
@@ -38,7 +39,8 @@ def find(
 ) -> list[Finding]:
     shard.first_batch = FIRST_BATCH
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shard_roundtrip, "CELLS_PER_BLOCK", {device.type: max_cells})
+        name = "ids_per_block" if device.type == "cpu" else "cells_on_gpu"
+        patched.setattr(LIMITS, name, max_cells)
         roundtrip = Roundtrip(store, device, kind.piece_length, 1 << 30)
         return list(check_shard(shard, roundtrip, on_advance=on_advance))
 

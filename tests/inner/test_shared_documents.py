@@ -17,6 +17,7 @@ from shard_reference import change_shard
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import diff
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.shared_documents import MAX_EXAMPLES, find_shared
@@ -58,7 +59,10 @@ def list_documents(path: Path, stores: Sequence[Path]) -> dict[tuple[str, int], 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_shared_documents_are_those_of_a_slow_look(tmp_path: Path, seed: int) -> None:
+def test_shared_documents_are_those_of_a_slow_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(LIMITS, "hashes_per_range", 5)
     draw = random.Random(seed)
     texts = ["".join(draw.choices("abc", k=draw.randint(0, 5))) for _ in range(60)]
     names = ("x", "y", "z")
@@ -77,7 +81,7 @@ def test_shared_documents_are_those_of_a_slow_look(tmp_path: Path, seed: int) ->
     for pairs in (sides, draw.sample(shards, 3)):
         for first, second in pairwise(pairs):
             a, b = (list_documents(*side) for side in (first, second))
-            found = find_shared(open_any(first[0]), open_any(second[0]), max_hashes=5)
+            found = find_shared(open_any(first[0]), open_any(second[0]))
             examples = found.pop("examples")
             shared = {*a.values()} & {*b.values()}
             assert found == {

@@ -20,7 +20,7 @@ from random_shards import (
 from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards import padded_layout
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
@@ -240,7 +240,7 @@ def test_sums_that_wrap_around_are_unsound(kind: Kind, values: tuple[int, ...]) 
 def test_padding_is_found_whatever_is_looked_at_together(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, cells: int
 ) -> None:
-    monkeypatch.setattr(padded_layout, "CELLS_PER_BLOCK", cells)
+    monkeypatch.setattr(LIMITS, "ids_per_block", cells)
     for seed in range(2):
         sound = draw(kind, seed)
         for place in range(len(sound.tensors["data"])):

@@ -16,8 +16,8 @@ from unfinished import stopping_before_manifest
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.executor import Executor
-from seqpack_cli.tokens import text_batches
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.spelled_tokens import NAME, read_spelled_tokens
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
@@ -121,7 +121,7 @@ def test_bytes_are_the_same_for_any_workers_and_encoder(
 def test_records_are_numbered_through_all_batches_of_a_part(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_batches, "BATCH_BYTES", 1)  # a batch for each of the two files
+    monkeypatch.setattr(LIMITS, "batch_bytes", 1)  # a batch for each of the two files
     run(inputs, tmp_path / "store")
     assert read(tmp_path / "store") == expect(*inputs)
 

@@ -12,6 +12,7 @@ from random_shards import KINDS, Kind, draw_shard, make_shard_in_memory, make_st
 from shard_reference import join_batches, lay_out
 from torch.nn.utils.rnn import PackedSequence
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.verification.integers import stacks
@@ -276,7 +277,7 @@ def test_garbage_behind_the_longest_row_is_found(
 def test_one_difference_in_many_tensors_is_found(
     monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    monkeypatch.setattr(stacks, "LARGE_TENSOR", large)
+    monkeypatch.setattr(LIMITS, "large_tensor", large)
     ids, steps = torch.tensor([[1, 2], [3, 4]], dtype=torch.int16), torch.tensor([2, 1])
     right = [(ids, ids.clone()), (steps, steps.clone()), (ids.t(), ids.t().clone())]
     assert are_same(right)

@@ -21,10 +21,10 @@ from test_formats import make_csv, make_jsonl, make_parquet
 
 from seqpack_cli import open_store
 from seqpack_cli.cli.main import main
-from seqpack_cli.corpus import standard_input
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXTS = ["one", "", "two\nlines\r\n", "é漢𝄞", *(f"line {number}" for number in range(40))]
@@ -247,7 +247,7 @@ def spooled(inputs: list[str], stream: object, folder: Path) -> Iterator[str | N
 def test_spool_holds_every_byte_while_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(standard_input, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(LIMITS, "read_bytes", block_bytes)
     data = bytes(range(256))
     with spooled(["a", "-"], io.BytesIO(data), tmp_path) as spool:
         assert spool is not None

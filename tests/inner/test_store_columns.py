@@ -17,7 +17,7 @@ from unfinished import stopping_before_manifest
 
 from seqpack_cli import Executor, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files import spool
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns import part_columns
 from seqpack_cli.tokens.read_rows import read_values
 
@@ -102,7 +102,7 @@ def test_stores_are_equal_whatever_made_them(
     store: Path, corpus: Path, tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several processes, another encoder, texts that wait on the disk."""
-    monkeypatch.setattr(spool, "MAX_MEMORY", 10)
+    monkeypatch.setattr(LIMITS, "spool_bytes", 10)
     options = TokenizeOptions(keep=KEEP, max_length=20, part_bytes=2000, encoder=encoder)
     workers = Executor(num_workers=2 if encoder == "auto" else 1)
     tokenize(corpus, tmp_path / "other", options, executor=workers)

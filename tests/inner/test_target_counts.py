@@ -11,7 +11,7 @@ import pytest
 from command import run
 
 from seqpack_cli import open_shards, open_store
-from seqpack_cli.reporting import target_counts
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.opened import name_entry
@@ -64,7 +64,7 @@ def expect(counts: list[tuple[int, int]]) -> dict[str, Any]:
 def test_targets_are_those_of_plain_loops_in_store_and_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: tuple[object, ...]
 ) -> None:
-    monkeypatch.setattr(target_counts, "TOKENS_PER_BLOCK", 25)
+    monkeypatch.setattr(LIMITS, "ids_per_block", 25)
     records = make_records(1)
     tokens = make_store(tmp_path, records)
     texts = [record for record in records if record["prompt"] + record["completion"]]

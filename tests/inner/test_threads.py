@@ -20,8 +20,8 @@ from tensor_reference import assert_same
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.files.mapping import keep_mapped
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.training import shard_dataset
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches
 from seqpack_cli.training.store_dataset import StoreDataset
@@ -41,7 +41,7 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(autouse=True)
 def many_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(shard_dataset, "BYTES_KEPT", 1 << 22)  # some items, then all maps at once
+    monkeypatch.setattr(LIMITS, "mapped_bytes", 1 << 22)  # some items, then all maps at once
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

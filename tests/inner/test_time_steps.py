@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shard_reference import slow_pack
 from torch.nn.utils.rnn import pack_sequence
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.time_steps import count_steps, iter_steps, pack_batches, place_rows
 
@@ -38,10 +39,10 @@ def test_pack_batches_packs_each_batch_as_the_slow_one_and_torch_do(
     all_lengths = np.array([len(row) for row in rows])
     offsets = np.cumsum([0, *map(len, batches)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
-        patch.setattr(time_steps, "IDS_PER_BLOCK", 3)
-        patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
-        patch.setattr(time_steps, "IDS_PER_RUN", 1)
+        patch.setattr(LIMITS, "ids_per_piece", ids_per_piece)
+        patch.setattr(LIMITS, "entries_in_cache", 3)
+        patch.setattr(LIMITS, "ids_per_copy", ids_per_copy)
+        patch.setattr(LIMITS, "ids_per_run", 1)
         data, batch_sizes, step_offsets = pack_batches(np.concatenate(rows), all_lengths, offsets)
     assert (data.dtype, batch_sizes.dtype) == (np.uint16, np.int64)
     assert len(step_offsets) == len(batches) + 1
@@ -68,9 +69,9 @@ def test_iter_steps_reads_rows_from_anywhere_in_whole_time_steps(
     offsets = np.cumsum([0, *map(len, batches)])
     batch_sizes, step_offsets = count_steps(np.array([len(row) for row in rows]), offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_steps, "IDS_PER_PIECE", ids_per_piece)
-        patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
-        patch.setattr(time_steps, "IDS_PER_RUN", 1)
+        patch.setattr(LIMITS, "ids_per_piece", ids_per_piece)
+        patch.setattr(LIMITS, "ids_per_copy", ids_per_copy)
+        patch.setattr(LIMITS, "ids_per_run", 1)
         pieces = list(iter_steps(ids, starts, offsets, batch_sizes, step_offsets))
     assert np.concatenate(pieces).tolist() == [
         id_ for batch in batches for id_ in slow_pack(batch)[0]
@@ -95,8 +96,8 @@ def test_iter_steps_turns_equal_and_uneven_batches_over(longest: int, ids_per_co
     for start, row in zip(starts[:-1].tolist(), rows, strict=True):
         ids[start : start + len(row)] = row
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_steps, "IDS_PER_COPY", ids_per_copy)
-        patch.setattr(time_steps, "IDS_PER_RUN", 1)
+        patch.setattr(LIMITS, "ids_per_copy", ids_per_copy)
+        patch.setattr(LIMITS, "ids_per_run", 1)
         pieces = list(iter_steps(ids, starts[:-1], offsets, *count_steps(lengths, offsets)))
     assert np.concatenate(pieces).tolist() == [
         id_ for batch in batches for id_ in slow_pack(batch)[0]

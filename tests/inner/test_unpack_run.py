@@ -13,8 +13,8 @@ from shard_reference import LENGTHS, change_shard, make_shards, make_store, make
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.shards import unpack_run, unpacked
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import unpack as run_unpack
@@ -70,7 +70,7 @@ def test_unpack_gives_the_ids_of_the_store(
 def test_parquet_has_what_the_lines_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_text: bool
 ) -> None:
-    monkeypatch.setattr(unpack_run, "ROWS_PER_WRITE", 3)
+    monkeypatch.setattr(LIMITS, "texts_per_write", 3)
     pq = pytest.importorskip("pyarrow.parquet")
     path = make_shards(tmp_path, layout="padded", has_columns=True)
     rows = unpack(path, as_text=as_text)
@@ -108,8 +108,8 @@ def test_unpack_reads_in_blocks_of_any_size(
     num_ids: int,
     num_rows: int,
 ) -> None:
-    monkeypatch.setattr(unpacked, "IDS_PER_READ", num_ids)
-    monkeypatch.setattr(unpacked, "ROWS_PER_READ", num_rows)
+    monkeypatch.setattr(LIMITS, "ids_per_block", num_ids)
+    monkeypatch.setattr(LIMITS, "sequences_per_block", num_rows)
     path = make_shards(tmp_path, **options, shard_bytes=200)
     found = [(index, ids.tolist()) for index, ids in iter_sequences(open_shards(path))]
     assert found == [
@@ -167,7 +167,7 @@ def test_unpack_writes_one_json_line_a_sequence(tmp_path: Path) -> None:
 
 
 def test_unpack_writes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpack_run, "ROWS_PER_WRITE", 3)
+    monkeypatch.setattr(LIMITS, "texts_per_write", 3)
     path = make_shards(tmp_path)
     written: list[bytes] = []
     totals: list[int] = []

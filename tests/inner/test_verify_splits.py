@@ -25,6 +25,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import DataError, FolderError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.verification import verify_run
@@ -248,7 +249,7 @@ def own(out: Path, store: Any) -> SplitOwners:
 def test_document_and_text_in_two_splits_are_found(
     good: Path, monkeypatch: pytest.MonkeyPatch, hashes_per_group: int
 ) -> None:
-    monkeypatch.setattr(split_documents, "HASHES_PER_GROUP", hashes_per_group)
+    monkeypatch.setattr(LIMITS, "hashes_per_group", hashes_per_group)
     store = open_store([good.parent / "corpus0", good.parent / "corpus1"])
     owners = own(good, store)
     assert find_shared(store, owners, by=None) == (2 * len(draw_texts(0)), [])

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.reporting import id_counts
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.opened import open_any, open_any_as_one
 from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
@@ -178,8 +178,8 @@ def test_store_is_counted_as_a_loop_counts_it(tmp_path: Path) -> None:
 def test_shards_are_counted_without_their_padding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_ids: int
 ) -> None:
-    monkeypatch.setattr(id_counts, "BLOCK_IDS", block_ids)
-    monkeypatch.setattr(id_counts, "BLOCKS_KEPT", 3)
+    monkeypatch.setattr(LIMITS, "entries_per_block", block_ids)
+    monkeypatch.setattr(LIMITS, "mapped_ids", 3 * block_ids)
     lines = draw_lines()
     store = open_store(make_store(tmp_path, lines))
     options = PackOptions(shard_bytes=900, **PACKINGS[name])
@@ -201,7 +201,7 @@ def test_shards_are_counted_without_their_padding(
 def test_examples_stop_at_the_first_of_each_sequence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_counts, "BLOCK_IDS", 3)
+    monkeypatch.setattr(LIMITS, "entries_per_block", 3)
     lines = ["a", "x x x x x x", "b x", *["x"] * 9]
     store = make_store(tmp_path, lines)
     found = [
@@ -225,7 +225,7 @@ def test_wide_ids_without_a_table_are_counted_the_same(
     lines = draw_lines()
     store = make_store(tmp_path / "narrow", lines)
     expected = describe(store)
-    monkeypatch.setattr(id_counts, "MAX_TABLE_ID", 3)
+    monkeypatch.setattr(LIMITS, "table_ids", 3)
     assert describe(store) == expected
     monkeypatch.undo()
     tokenizer = save_words(tmp_path / "wide", huge=2_000_000_000)
@@ -380,7 +380,7 @@ def test_id_beyond_the_largest_is_refused_with_its_sequence(tmp_path: Path) -> N
 def test_wild_id_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id_: int, max_table_id: int
 ) -> None:
-    monkeypatch.setattr(id_counts, "MAX_TABLE_ID", max_table_id)
+    monkeypatch.setattr(LIMITS, "table_ids", max_table_id)
     tokenizer = save_words(tmp_path, wide=70_000)
     store = make_store(tmp_path, ["a b", "c"], tokenizer=str(tokenizer))
     overwrite_id(store / "part-00000.bin", 2, id_, "<i4")
@@ -411,7 +411,7 @@ def test_padding_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_id_without_a_token_is_found_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_table_id: int
 ) -> None:
-    monkeypatch.setattr(id_counts, "MAX_TABLE_ID", max_table_id)
+    monkeypatch.setattr(LIMITS, "table_ids", max_table_id)
     store = make_store(tmp_path, ["a b", "c", "a d a", "a"])
     overwrite_id(store / "part-00000.bin", 4, GAP)
     overwrite_id(store / "part-00000.bin", 6, 8)

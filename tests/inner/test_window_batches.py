@@ -8,12 +8,13 @@ import pytest
 from seqpack_cli.batching import window_batches
 from seqpack_cli.batching.limits import make_limits
 from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.limits import LIMITS
 
 
 def test_cut_windows_does_not_copy_a_long_batch_with_every_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(window_batches, "ROWS_PER_BLOCK", 2)
+    monkeypatch.setattr(LIMITS, "rows_per_block", 2)
     cut: list[int] = []
     (limits,) = make_limits(PackOptions(batch_size=10_000, order="none").resolve(), None)
 

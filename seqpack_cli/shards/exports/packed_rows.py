@@ -13,8 +13,9 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.exports.source import IDS_PER_BLOCK, CheckedFiles
+from seqpack_cli.shards.exports.source import CheckedFiles
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import ShardSet
@@ -63,8 +64,8 @@ def _iter_shard(shard: Shard) -> Iterator[Rows]:
     cell_offsets, column = shard.tensors["data_offsets"], shard.columns.get(TARGETS)
     first = 0
     while first < len(shard):
-        last = int(np.searchsorted(cell_offsets, cell_offsets[first] + IDS_PER_BLOCK, "right")) - 1
-        last = max(last, first + 1)
+        most = cell_offsets[first] + LIMITS.ids_per_export
+        last = max(int(np.searchsorted(cell_offsets, most, "right")) - 1, first + 1)
         some = shard.arrays.cut(first, last)
         lengths, num_sequences = some.tensors["lengths"], _count_sequences(some)
         yield Rows(

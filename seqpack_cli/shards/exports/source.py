@@ -17,6 +17,7 @@ import numpy as np
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.shard_set import ShardSet
@@ -25,8 +26,6 @@ from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
 from seqpack_cli.tokens.token_store import TokenStore
 
-IDS_PER_BLOCK = 1 << 22  # 16 MB as int32; a longer sequence is a block of its own
-SEQUENCES_PER_BLOCK = 1 << 16
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
 
 
@@ -126,8 +125,9 @@ class StoreSource:
         _check_num_tokens(self.path / f"{part['name']}.idx", int(offsets[-1]), part["num_tokens"])
         first = 0
         while first < len(lengths):
-            last = int(np.searchsorted(offsets, offsets[first] + IDS_PER_BLOCK, "right")) - 1
-            last = min(max(last, first + 1), first + SEQUENCES_PER_BLOCK)
+            most = offsets[first] + LIMITS.ids_per_export
+            last = max(int(np.searchsorted(offsets, most, "right")) - 1, first + 1)
+            last = min(last, first + LIMITS.sequences_per_block)
             rows, cells = slice(first, last), slice(int(offsets[first]), int(offsets[last]))
             columns = self._read_columns(number, rows, cells)
             yield Block(ids[cells], lengths[rows], documents[rows], columns)
@@ -162,9 +162,10 @@ class SequenceSource:
             self._files.check(self.path, entries)
         first = num_ids = num_done = 0
         waiting = list[UnpackedSequence]()
+        most, most_ids = LIMITS.sequences_per_block, LIMITS.ids_per_export
         for sequence in iter_unpacked(self._shards, self.columns, Progress()):
-            is_full = len(waiting) == SEQUENCES_PER_BLOCK
-            if waiting and (is_full or num_ids + len(sequence.ids) > IDS_PER_BLOCK):
+            is_full = len(waiting) == most
+            if waiting and (is_full or num_ids + len(sequence.ids) > most_ids):
                 yield self._join(waiting, first)
                 first, num_done = first + len(waiting), num_done + num_ids
                 num_ids, waiting = 0, []

@@ -17,6 +17,7 @@ from jinja2 import nodes
 
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import DataError, SeqpackError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.chat.generation import (
     END,
     MARKS,
@@ -32,7 +33,6 @@ from seqpack_cli.tokens.chat.sandbox import open_environment
 from seqpack_cli.tokens.target_text import Span
 
 MAX_CHARACTERS = 1 << 28  # of a rendered conversation: a template may loop for hours
-NUM_PIECES = 4096  # joined at once, so that many small pieces take no memory
 TEMPLATE_HINT = f"{SKIP_HINT}, or pass another --chat-template"
 MAX_REASON = 200  # characters of a template's message
 
@@ -154,9 +154,9 @@ class ChatTemplate:
 
 
 def _iter_lists(pieces: Iterator[str]) -> Iterator[list[str]]:
-    """Yield the pieces of a text, NUM_PIECES at a time."""
-    num_characters = 0
-    while some := list(islice(pieces, NUM_PIECES)):
+    """Yield the pieces of a text, some at a time, so that many small ones take no memory."""
+    num_characters, size = 0, LIMITS.texts_per_write
+    while some := list(islice(pieces, size)):
         num_characters += sum(map(len, some))
         if num_characters > MAX_CHARACTERS:
             raise BadRecordError(

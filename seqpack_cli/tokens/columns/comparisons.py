@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import join_items, quote
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns.kind import Label, Test
 from seqpack_cli.tokens.columns.text_values import TextValues
 
@@ -33,7 +34,6 @@ EQUALITY = ("=", "!=")
 # A number of JSON, or one that begins with its point or a plus; of few enough digits to be exact.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 MAX_NUMBER_CHARACTERS = 400
-BYTES_PER_BLOCK = 1 << 20  # of texts that are compared at a time
 MAX_CLOSE = 10_000  # class names among which similar ones are looked for, at 10 us each
 INT64 = np.iinfo(np.int64)
 
@@ -105,7 +105,7 @@ def find_text(texts: TextValues, expected: bytes) -> np.ndarray:
         return is_equal
     # Every run of so many bytes is an item; equal length makes numpy's S compare all of them.
     runs = np.ndarray(len(texts.data) - length + 1, f"S{length}", texts.data, strides=(1,))
-    step = max(BYTES_PER_BLOCK // length, 1)
+    step = max(LIMITS.batch_bytes // length, 1)
     for first in range(0, len(candidates), step):
         some = candidates[first : first + step]
         is_equal[some] = runs[texts.offsets[some]] == expected

@@ -12,9 +12,10 @@ import numpy as np
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.mapping import MAX_MAPPED_FILES, keep_mapped, let_pages_go
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go
 from seqpack_cli.files.opened_folder import OpenedFolder
 from seqpack_cli.files.places import at
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.tokens.columns.column import Column, read_columns
 from seqpack_cli.tokens.columns.kind import Values
@@ -72,7 +73,8 @@ class StoreColumns:
             IndexError: there is no such part.
         """
         number = find_index(number, len(self._parts), "part")
-        return keep_mapped(self._opened, number, self._map_part, max_kept=MAX_MAPPED_FILES // 2)
+        most = LIMITS.mapped_files // 2  # the ids and lengths take as many
+        return keep_mapped(self._opened, number, self._map_part, max_kept=most)
 
     def iter_parts(self) -> Iterator[PartColumns]:
         """Yield the columns of all parts in turn, fetched ahead from an object store."""

@@ -17,12 +17,12 @@ from seqpack_cli.corpus.document_block import oversized_error
 from seqpack_cli.corpus.parts import cut_where
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.flat_layout import FlatLayout, read_flat_layout
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
-SEARCH_BYTES = 64 << 10  # read at once to find the end of a document
 EOS_HINT = (
     "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
 )
@@ -119,8 +119,9 @@ def _find_end(source: Source, layout: FlatLayout, eos: int, limit: int, byte: in
     size = layout.dtype.itemsize
     start = layout.offset + max(0, -(-(byte - layout.offset) // size) - 1) * size
     last = min(source.num_bytes, start + limit + size)
-    for first in range(start, last, SEARCH_BYTES):
-        searched = SourceRange(0, source, first, min(first + SEARCH_BYTES, last))
+    step = max(LIMITS.seek_bytes // size, 1) * size
+    for first in range(start, last, step):
+        searched = SourceRange(0, source, first, min(first + step, last))
         data = b"".join(iter_raw_blocks(searched, lambda _: None))
         found = np.flatnonzero(np.frombuffer(data, layout.dtype) == eos)
         if len(found):

@@ -19,6 +19,7 @@ from seqpack_cli.corpus.blocks import naming_input
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.mapping import view_array
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
 
 FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, S
@@ -26,7 +27,6 @@ OLD_MAGIC = b"TNTIDX\0\0"  # of fairseq's first format
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 MORE_DTYPES = {9: "<u4", 10: "<u8"}  # of fairseq
 FLOATS = (6, 7)
-BLOCK_ENTRIES = 1 << 20
 HINT = "copy the pair again, or make it again"
 
 
@@ -135,14 +135,14 @@ def _view_firsts(data: np.ndarray, path: str) -> np.ndarray:
 def _check(index: ForeignIndex, source: Source, path: str) -> None:
     """Check a block of entries at a time: an index may be as large as the memory."""
     size, num_sequences = index.dtype.itemsize, len(index.lengths)
-    num_tokens = 0
-    for first in range(0, num_sequences, BLOCK_ENTRIES):
-        lengths = index.lengths[first : first + BLOCK_ENTRIES]
+    num_tokens, block = 0, LIMITS.ids_per_block
+    for first in range(0, num_sequences, block):
+        lengths = index.lengths[first : first + block]
         if lengths.min() < 0:
             place = first + int(lengths.argmin())
             raise DataError(f"{path}: sequence {place} has {lengths.min()} tokens", HINT)
         ends = np.cumsum(lengths, dtype=np.int64) + num_tokens
-        starts = index.starts[first : first + BLOCK_ENTRIES]
+        starts = index.starts[first : first + block]
         if (wrong := starts != (ends - lengths) * size).any():
             place = int(wrong.argmax())
             expected = int(ends[place] - lengths[place]) * size
@@ -158,8 +158,8 @@ def _check(index: ForeignIndex, source: Source, path: str) -> None:
             hint=HINT,
         )
     firsts = index.first_sequences
-    for first in range(0, len(firsts), BLOCK_ENTRIES):
-        some = firsts[first : first + BLOCK_ENTRIES + 1]
+    for first in range(0, len(firsts), block):
+        some = firsts[first : first + block + 1]
         if (some[1:] < some[:-1]).any():
             raise DataError(f"{path}: the documents are not in the order of their sequences", HINT)
     if firsts[0] != 0 or firsts[-1] != num_sequences:

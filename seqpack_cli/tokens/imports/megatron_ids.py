@@ -17,13 +17,12 @@ from seqpack_cli.corpus.document_block import oversized_error
 from seqpack_cli.corpus.parts import cut_where
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 
-BLOCK_BYTES = 1 << 20
-BLOCK_DOCUMENTS = 1 << 16
 NO_IDS = np.empty(0, np.int64)
 
 
@@ -82,8 +81,8 @@ def _iter_documents(index: ForeignIndex, source_range: SourceRange) -> Iterator[
     """Yield the first document of each block, and the one after its last."""
     first, last = index.find_documents(source_range.start, source_range.end)
     while first < last:
-        end = index.find_start(first) + BLOCK_BYTES
-        stop = min(first + BLOCK_DOCUMENTS, last)
+        end = index.find_start(first) + LIMITS.read_bytes
+        stop = min(first + LIMITS.sequences_per_block, last)
         if index.find_start(stop) > end:
             stop = max(index.find_document(end + 1) - 1, first + 1)  # a long document is read alone
         yield first, stop
@@ -117,7 +116,7 @@ def _hash_entries(index: ForeignIndex, source_range: SourceRange, on_read: OnRea
     """Read what the index says of a range, relative to its start."""
     first, last = index.find_documents(source_range.start, source_range.end)
     firsts = index.first_sequences[first : last + 1]
-    for some in np.array_split(firsts, 1 + len(firsts) // BLOCK_DOCUMENTS):
+    for some in np.array_split(firsts, 1 + len(firsts) // LIMITS.sequences_per_block):
         on_read((some - firsts[0]).astype("<i8").tobytes())
     on_read(index.lengths[firsts[0] : firsts[-1]].tobytes())
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqpack_cli.errors import quote
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
@@ -27,7 +28,6 @@ from seqpack_cli.verification.device import NUM_READERS
 from seqpack_cli.verification.findings import Finding
 
 LEVEL = "roundtrip"
-CELLS_PER_SPAN = 1 << 20  # the more rows of the store are read together, the less each takes
 MakeLabels = Callable[[Batch, str], np.ndarray]
 
 
@@ -50,7 +50,8 @@ def check_labels(
         batches: their numbers in the shard, rising.
         make: what makes the labels of a batch.
     """
-    ends = np.cumsum(np.diff(shard.tensors["data_offsets"])[batches]) // CELLS_PER_SPAN
+    # The more rows of the store are read together, the less each takes.
+    ends = np.cumsum(np.diff(shard.tensors["data_offsets"])[batches]) // LIMITS.ids_per_block
     apart = np.flatnonzero((np.diff(ends) > 0) | (np.diff(batches) > 1)) + 1
     spans = [(int(some[0]), int(some[-1]) + 1) for some in np.split(batches, apart) if len(some)]
     yield from map_ahead(

@@ -15,6 +15,7 @@ import torch
 
 from seqpack_cli.errors import quote
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.open_store import AnyStore
@@ -36,7 +37,6 @@ from seqpack_cli.verification.integers.column_values import (
 from seqpack_cli.verification.integers.stacks import has_right_ids
 
 # Large enough that the cost of torch's calls themselves hardly counts.
-CELLS_PER_BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}
 ID_CELLS_PER_TOKEN = 32  # a model takes at least so many times the memory of an id
 
 
@@ -94,7 +94,8 @@ def _check_cells(
         block = read_block(shard, store, span, piece_length=length, column=column_name)
         return block, sender.send(block.data), sender.send(block.expected)
 
-    max_cells = min(CELLS_PER_BLOCK[device.type], ID_CELLS_PER_TOKEN * roundtrip.max_batch_tokens)
+    max_cells = LIMITS.ids_per_block if device.type == "cpu" else LIMITS.cells_on_gpu
+    max_cells = min(max_cells, ID_CELLS_PER_TOKEN * roundtrip.max_batch_tokens)
     spans = list(cut_blocks(shard, max_cells=max_cells))
     # On a CPU two threads take 1.5 times the processor time of one, and are no faster.
     num_readers = 1 if device.type == "cpu" else NUM_READERS

@@ -13,13 +13,13 @@ import numpy as np
 
 from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.shards.split_run import describe_splits
 from seqpack_cli.shards.store_splits import hash_values, make_splitter
 from seqpack_cli.tokens.open_store import AnyStore
 
 NO_SPLIT = -1
-HASHES_PER_GROUP = 1 << 23  # sorted at a time, with 28 bytes each
 COUNTS = ("num_documents", "num_sequences", "num_tokens")
 
 
@@ -147,11 +147,10 @@ def _find_equal(
     hashes: Sequence[np.ndarray], splits: Sequence[np.ndarray]
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield a hash that is in two splits, and these; sort some hashes at a time, to save memory."""
-    num_groups = 1
-    while sum(map(len, hashes)) > num_groups * HASHES_PER_GROUP:
-        num_groups *= 2
-    for number in range(num_groups):
-        chosen = [keys & np.uint64(num_groups - 1) == number for keys in hashes]
+    num_hashes = max(sum(map(len, hashes)), 1)
+    num_bits = ((num_hashes - 1) // LIMITS.hashes_per_group).bit_length()
+    for number in range(1 << num_bits):
+        chosen = [keys >> np.uint64(64 - num_bits) == number for keys in hashes]
         keys, of_keys = (
             np.concatenate([each[some] for each, some in zip(arrays, chosen, strict=True)])
             for arrays in (hashes, splits)

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.verification.integers.blocks import NO_ID, Block, Stack
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # found and expected, which must be the same
 
 EXTRA_STEPS = 3  # total_length is the longest length plus this
-LARGE_TENSOR = 1 << 15  # elements from which a tensor is compared by itself
 
 
 def has_right_ids(block: Block, ids: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -45,10 +45,11 @@ def are_same(pairs: Iterable[Pair]) -> bool:
     """Return whether the tensors of every pair have the same shape, type and values."""
     joined: dict[tuple[torch.dtype, torch.device], list[Pair]] = {}
     holds: list[torch.Tensor] = []
+    large = LIMITS.large_tensor
     for first, second in pairs:
         if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        if first.numel() < LARGE_TENSOR:
+        if first.numel() < large:
             joined.setdefault((first.dtype, first.device), []).append((first, second))
         elif not _is_same(first, second, holds.append):
             return False

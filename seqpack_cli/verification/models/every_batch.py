@@ -18,6 +18,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.time_steps import count_alive
@@ -34,7 +35,6 @@ from seqpack_cli.verification.models.batch_ids import MAX_STEPS
 from seqpack_cli.verification.models.model import Model
 from seqpack_cli.verification.torch_rows import TorchRows, to_torch_rows
 
-RUNS_PER_FETCH = 64  # batches whose results are fetched from the device together
 MAX_ROWS = 65_535  # of one call, as of steps; whether cuDNN takes more is not measured
 MAX_NUMBERS = 2**31 - 1  # in one tensor: kernels may count them in 32 bits
 
@@ -106,7 +106,7 @@ def run_every_batch(
             first = (started[0].shard, started[0].index) if started else place
             with naming_batch(*place, unfinished=name_batches(first, place)), torch.no_grad():
                 started.append(_try_batch(model, next(batches), max_tokens, sender))
-                if number % RUNS_PER_FETCH and number < len(indices):
+                if number % LIMITS.runs_per_fetch and number < len(indices):
                     continue
                 fetched = torch.stack([run.values for run in started]).cpu()
             for run, values in zip(started, fetched, strict=True):

@@ -13,7 +13,8 @@ from typing import Any
 import cuda_verify
 import pytest
 from cuda_verify import DEVICE_IS_LOST, INTERRUPTED, is_lost, list_options, run_all, run_from
-from shard_reference import make_shards
+
+from seqpack_cli import Executor, PackOptions, pack, tokenize
 
 ROOT = Path(__file__).parents[2]
 RUNS = ["zero", "one", "two", "three", "four"]
@@ -36,7 +37,12 @@ WITH_SOURCES = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, HERE))}
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_shards(tmp_path_factory.mktemp("few"), [3, 2, 1], batch_size=2)
+    folder = tmp_path_factory.mktemp("few")
+    (folder / "few.txt").write_text("abc\nab\na\n")
+    here = Executor(num_workers=1)
+    tokenize([str(folder / "few.txt")], folder / "store", executor=here)
+    pack(folder / "store", folder / "shards", PackOptions(batch_size=2), executor=here)
+    return folder / "shards"
 
 
 def run_code(code: str) -> subprocess.CompletedProcess[str]:

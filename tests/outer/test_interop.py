@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pages import ROOT, find_blocks, run_page
-from test_prompts import load_columns
+from safetensors.numpy import load_file
 from torch.nn.functional import cross_entropy
 
 from seqpack_cli import export, open_shards, open_store
@@ -74,7 +74,9 @@ def compute_loss(model: Any) -> float:
     """Return the mean loss of the targets of tokens-chat, each sequence computed alone."""
     store = open_store("tokens-chat")
     offsets = np.cumsum([len(ids) for ids in store])
-    targets = np.split(np.array(load_columns(store.path)["targets"]), offsets[:-1])
+    targets = np.split(
+        load_file(store.path / "part-00000.columns.safetensors")["column.targets"], offsets[:-1]
+    )
     losses = list[float]()
     for ids, bits in zip(store, targets, strict=True):
         row = torch.from_numpy(ids.astype(np.int64))

@@ -13,11 +13,11 @@ from types import ModuleType
 import pytest
 import torch
 from click.testing import CliRunner
-from here import HERE
 from pair_corpus import draw_records, make_pair_shards
 
 from seqpack_cli import (
     DataError,
+    Executor,
     PackOptions,
     ShardDataset,
     StoreDataset,
@@ -28,6 +28,7 @@ from seqpack_cli import (
     tokenize,
 )
 
+HERE = Executor(num_workers=1)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 UDHR = Path(__file__).parents[3] / "shared/data/udhr.jsonl"

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from here import HERE
+from seqpack_cli import DocumentOptions, Executor, PackOptions, TokenizeOptions, pack, tokenize
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.corpus.document_block import DocumentOptions
-from seqpack_cli.shards.pack_run import pack
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
-from seqpack_cli.tokens.tokenize_run import tokenize
-
+HERE = Executor(num_workers=1)
 LANGUAGES = ("de", "en")
 
 

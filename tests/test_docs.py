@@ -1,0 +1,68 @@
+"""README and docs are short and name only what exists; tests/outer runs their blocks."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from pages import DOCS, README, ROOT, find_blocks, find_broken_links, split_commands
+
+from seqpack_cli.cli.main import main
+
+PAGES = [README, *DOCS]
+FOLDERS = ("tests", "seqpack_cli", "examples", "benchmarks", "scripts")
+FILES = [path for name in FOLDERS for path in (ROOT / name).rglob("*")]
+TEST_NAMES = {
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+}
+MAX_LINES = 300
+
+
+def test_readme_is_short_and_reaches_every_page_and_command() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) <= MAX_LINES
+    assert DOCS
+    for path in DOCS:
+        assert f"(docs/{path.name})" in text
+    for name in main.list_commands(None):  # type: ignore[arg-type]
+        assert f"| `seqpack {name} " in text
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_of_a_page_resolve(path: Path) -> None:
+    assert find_broken_links(path) == []
+
+
+def test_pages_make_no_other_contents_under_the_same_name() -> None:
+    """A reader who types the blocks of several pages in one folder gets the shown output."""
+    made: dict[str, str] = {}
+    for path in PAGES:
+        for _, block in find_blocks(path.read_text(), "console", "text"):
+            for command, _ in split_commands(block):
+                found = re.fullmatch(r"(seqpack .*)-o (\S+)(.*)", command)
+                if found is None:
+                    continue
+                before, name, behind = found.groups()
+                told = f"{before}{behind.removesuffix(' -q')}".replace("sample_data/tok", "tok")
+                assert made.setdefault(name, told.strip()) == told.strip(), f"{path.name}: {name}"
+    assert {"tokens", "shards", "tokens-bpe"} <= set(made)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_tests_and_files_that_a_page_names_exist(path: Path) -> None:
+    paths = {str(found.relative_to(ROOT)) for found in FILES} | {found.name for found in FILES}
+    num_tests = 0
+    for code in re.findall(r"`([^`\n]+)`", path.read_text()):
+        file, _, name = code.rpartition("::")
+        if name.startswith("test_") and not name.endswith(".py"):
+            assert any(fnmatch(found, name) for found in TEST_NAMES), code
+            num_tests += 1
+        elif name.endswith(".py") and " " not in name:
+            file = name
+        if file:
+            assert any(found.endswith(file) for found in paths), code
+    assert num_tests or path.name != "reliability.md"
