@@ -166,7 +166,6 @@ PAIRS = {
 }
 ALL = [*SETS, *PAIRS]
 SOURCES = {name: given.split()[0] for name, given in {**SETS, **PAIRS}.items()}
-FEW = ["packed visits", "padded filler", "varlen rows", "varlen chunks", "streams targets"]
 
 
 def parse(text: str) -> Any:
