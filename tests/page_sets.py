@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import safetensors
 from oracle.batches import PageBatch, join_rows, read_batches
 from oracle.imports import Documents, write_pair, write_store
 from oracle.shards import ShardWriter, write_splits
-from oracle.stores import PageStore, StoreWriter
+from oracle.stores import PageStore, StoreWriter, describe_file, make_tensor_file
 from oracle.stores import read_store as read_page
 
 from seqpack_cli import tokenize
 
+Arrays = dict[str, np.ndarray]
 EOS = 258  # of the tokenizer `bytes`, whose other ids are bytes, <pad> and <bos>
 KEEP = ["label:class", "id:int", "score:float", "title:text", "flag:class", "tags:tags"]
 KEEP_ANSWERS = ["id:int", "title:text"]
@@ -213,3 +217,71 @@ class Sets:
         """Return a copy of a set that may be changed."""
         shutil.copytree(self[name], folder / "shards")
         return folder / "shards"
+
+
+@dataclass(repr=False)
+class Exported:
+    """What is exported: sequences with their documents, in order."""
+
+    path: Path
+    rows: list[dict[str, Any]]  # ids and columns
+    documents: list[int]
+    num_documents: int
+    manifest: dict[str, Any]
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        return [row["ids"] for row in self.rows]
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether documents and sequences are not one to one."""
+        return self.documents != list(range(self.num_documents))
+
+
+def find_source(sets: Sets, name: str) -> Exported:
+    """Return the sequences of a store, or of shards."""
+    if name in sets.stores:
+        (store,) = sets.stores[name]
+        rows = [
+            {"ids": ids, **{key: store.columns[key][index] for key in store.columns}}
+            for index, ids in enumerate(store.sequences)
+        ]
+        return Exported(store.folder, rows, store.documents, len(store.hashes), store.manifest)
+    rows = list(sets.rows(name)[0].values())
+    manifest = json.loads((sets[name] / "manifest.json").read_bytes())
+    return Exported(sets[name], rows, list(range(len(rows))), len(rows), manifest)
+
+
+def change_shard(folder: Path, change: Callable[[Arrays], object], number: int = 0) -> None:
+    """Change the arrays of a shard, and the manifest with them."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    path = folder / manifest["shards"][number]["name"]
+    with safetensors.safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        arrays = {name: file.get_tensor(name).copy() for name in file.offset_keys()}
+    change(arrays)
+    path.unlink()
+    path.write_bytes(make_tensor_file(metadata, arrays))
+    manifest["shards"][number] |= describe_file(path)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def draw_value(drawn: random.Random, array: np.ndarray, old: Any) -> Any:
+    """Draw another value for an entry."""
+    if array.dtype.kind == "f":
+        return drawn.choice([np.nan, -np.inf, -0.0, 1.5])
+    ends = np.iinfo(array.dtype)
+    others = [-100, -1, 0, 1, old - 1, old + 1, 2 * old, 2**31, ends.min, ends.max]
+    return drawn.choice([value for value in others if ends.min <= value <= ends.max])
+
+
+def edit(**changes: Any) -> Callable[[Path], object]:
+    """Return what changes fields of a manifest, or drops those that are `...`."""
+
+    def change(folder: Path) -> None:
+        manifest = {**json.loads((folder / "manifest.json").read_bytes()), **changes}
+        manifest = {name: value for name, value in manifest.items() if value is not ...}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return change
