@@ -1,0 +1,363 @@
+"""Token stores: what `tokenize` and `import` write is what the page's writer writes, byte by byte.
+
+The options, the records and what is wrong with some of them are drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from make_golden import words_tokenizer_json
+from oracle.stores import Piece, Range, StoreWriter, Token, read_store
+
+from seqpack_cli import (
+    DocumentOptions,
+    Executor,
+    TargetOptions,
+    TokenizeOptions,
+    tokenize,
+)
+
+HERE = Executor(num_workers=1)
+Given = dict[str, Any]
+Records = list[dict[str, Any]]
+OF_DOCUMENTS = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
+OF_TARGETS = ("prompt_field", "completion_field", "messages_field", "tools_field", "target_turns")
+
+
+@dataclass
+class Case:
+    """Input, a tokenizer and options, drawn from a seed."""
+
+    files: dict[str, bytes]
+    tokenizer: Any
+    given: Given = field(default_factory=dict)
+    template: str | None = None  # of conversations
+    render: Callable[[dict[str, Any]], list[Piece]] | None = None  # what it writes
+    label: Callable[[str], Any] = str.upper  # of a word
+
+    def tokenize(self, folder: Path, executor: Executor = HERE) -> dict[str, Any]:
+        """Write the files into the current folder, and their store."""
+        for name, data in self.files.items():
+            Path(name).write_bytes(data)
+        groups = {
+            "documents": (DocumentOptions, OF_DOCUMENTS),
+            "targets": (TargetOptions, OF_TARGETS),
+        }
+        options = {k: v for k, v in self.given.items() if k not in OF_DOCUMENTS + OF_TARGETS}
+        for name, (make, names) in groups.items():
+            found = {k: v for k, v in self.given.items() if k in names}
+            if name == "targets" and self.template is not None:
+                Path("chat.jinja").write_text(self.template)
+                found["chat_template"] = "chat.jinja"
+            options[name] = make(**found)
+        made = TokenizeOptions(tokenizer=self.tokenizer, **options)
+        return tokenize(list(self.files), folder, made, executor=executor)[0]
+
+    def write(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """Write the store as the page says, cut into the parts of a manifest."""
+        tokenizer_json = Path(manifest["folder"], "tokenizer.json").read_bytes()
+        given = {**self.given, "chat": manifest["options"]["chat"]}
+        encode = open_encoder(tokenizer_json, given.get("allow_special_tokens", False))
+        writer = StoreWriter(folder, tokenizer_json, given, encode, self.render)
+        writer.write(self.files, list_ranges(manifest))
+
+
+@cache
+def open_encoder(tokenizer_json: bytes, allow_special_tokens: bool) -> Callable[[str], list[Token]]:
+    """Return what encodes a text with `tokenizers`, and finds the characters of each token."""
+    saved = json.loads(tokenizer_json)
+    for token in [] if allow_special_tokens else saved["added_tokens"]:
+        if saved["model"]["type"] == "WordLevel" and token["content"] != "<unk>":
+            del saved["model"]["vocab"][token["content"]]  # a word that spells it is unknown
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(saved))
+    tokenizer.encode_special_tokens = not allow_special_tokens
+
+    def encode(text: str) -> list[Token]:
+        found = tokenizer.encode(text, add_special_tokens=False)
+        return [(id_, *place) for id_, place in zip(found.ids, found.offsets, strict=True)]
+
+    return encode
+
+
+def list_ranges(manifest: dict[str, Any]) -> list[list[Range]]:
+    """Return the ranges of each part, which are the whole files together."""
+    parts = [[(x["source"], x["start"], x["end"]) for x in y["ranges"]] for y in manifest["parts"]]
+    for number, source in enumerate(manifest["sources"]):
+        found = [(start, end) for part in parts for x, start, end in part if x == number]
+        assert [0, *(end for _, end in found)] == [*(start for start, _ in found), source["bytes"]]
+    assert (numbers := [x for part in parts for x, *_ in part]) == sorted(numbers)
+    return parts
+
+
+def read_json(path: Path) -> Any:
+    """Return a JSON file, or the lines of one, without the reasons of rejects."""
+    if path.suffix == ".json":
+        return json.loads(path.read_bytes())
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    if path.name == "rejects.jsonl":
+        assert all(line.pop("reason") for line in lines)
+    return lines
+
+
+def check_same(theirs: Path, ours: Path) -> None:
+    """Assert that two folders hold the same files."""
+    names = sorted(path.name for path in theirs.iterdir() if path.name != "run.json")
+    assert names == sorted(path.name for path in ours.iterdir())
+    for name in sorted(names, reverse=True):
+        if name.endswith((".json", ".jsonl")) and name != "tokenizer.json":
+            assert read_json(theirs / name) == read_json(ours / name), name
+        else:
+            assert (theirs / name).read_bytes() == (ours / name).read_bytes(), name
+
+
+# What tokenize makes of texts
+
+WORDS = (
+    "ab",
+    "é",
+    "word",
+    "x",
+    "the",
+    "sea",
+    "harbour",
+    "海は",
+    "🛶",
+    "a.b",
+    "<eos>",
+    "<bos>",
+    "O",
+)
+SPACES = (" ", " ", " ", "  ", "\t", " \u3000")
+CHAT = (
+    "{% for m in messages %}<bos>{{ m.role }}{{ '\\n' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}<eos>{% endgeneration %}"
+    "{% else %}{{ m.content }}<eos>{% endif %}{{ '\\n' }}{% endfor %}"
+)
+PREFIXES = (  # without blocks: what is rendered with an answer more is the answer
+    "{% for m in messages %}<bos>{{ m.role }}{{ '\\n' }}{{ m.content }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<bos>assistant{{ '\\n' }}{% endif %}"
+)
+
+
+BAD_BYTES = "QQ"  # stands for bytes that are not UTF-8
+
+
+def draw_text(drawn: random.Random, most: int = 9) -> str:
+    """Draw some words; one in nine texts is empty."""
+    words = drawn.choices(WORDS, k=drawn.randint(0, most))
+    return drawn.choice(["", "", " "]) + "".join(x + drawn.choice(SPACES) for x in words)[:-1]
+
+
+def draw_spans(drawn: random.Random, text: str) -> list[Any]:
+    """Draw spans of characters that do not overlap, in any order."""
+    places = sorted(drawn.sample(range(len(text) + 1), min(len(text) + 1, 2 * drawn.randint(0, 3))))
+    pairs = zip(places[::2], places[1::2], strict=False)
+    spans: list[Any] = [[a, b, drawn.choice(["thing", "É", "O"])] for a, b in pairs]
+    spans = [
+        dict(zip(("start", "end", "label"), x, strict=True)) if drawn.random() < 0.3 else x
+        for x in spans
+    ]
+    return drawn.sample(spans, len(spans))
+
+
+LABELS = (["b", "a", "é", "Z", "a,b"], [3, 1.0, 1, 0.5, -2, 10], [True, False])
+# By the spelled `--keep` of a field: what draws its value from its number and text.
+KEEP: dict[str, Callable[[random.Random, int], Any]] = {
+    "id:int": lambda draw, n: draw.choice([n, -(2**63), 2**63 - 1]),
+    "n": lambda _, n: n - 3,
+    "score:float": lambda draw, n: draw.choice([n / 7, n, -0.0, 5e-324, 2**60]),
+    "half": lambda _, n: n / 2,
+    "title": lambda _, n: "ü\n" * (n % 4),
+    "meta.lang:text": lambda draw, _: draw.choice(["de", "", "🛶"]),
+    "label:class": lambda draw, _: draw.choice(LABELS[0]),
+    "rank:class": lambda draw, _: draw.choice(LABELS[1]),
+    "flag": lambda _, n: n % 3 == 0,
+    "odd:class": lambda _, n: n % 2 == 1,
+    'fixed:class=Z,é,"a,b",a,b': lambda draw, _: draw.choice(LABELS[0]),
+    "sized:class=3,1,0.5,10,-2,7": lambda draw, _: draw.choice(LABELS[1]),
+    "yes:class=true,false": lambda _, n: n % 2 == 1,
+}
+BAD_VALUES: dict[str, tuple[Any, ...]] = {
+    "id": (1.5, True, "1", 2**63, -(2**63) - 1, None),
+    "score": ("1", True, 2**53 + 1, None, [1]),
+    "title": (3, None),
+    "label": (1, None, True),
+    "rank": ("1", None, True, 2**63),
+    "fixed": ("c", 1),
+    "sized": (2, "3"),
+    "yes": (1, None),
+    "tags": (
+        [1],
+        "x",
+        None,
+        [[0, 999, "a"]],
+        [[0, 0, "a"]],
+        [[0, 1]],
+        ["y"] * 99,
+        [[0, 2, "a"], [1, 2, "b"]],
+    ),
+    "text": (None, 7, ["ab", 3]),
+    "prompt": (None, 7),
+    "completion": (["x"],),
+}
+BAD_LINES = (b"{", b"[1]", b'"x"', b'{"other": 1}', b'{"text": "x"} 3', b"nul")
+
+
+def set_field(record: dict[str, Any], name: str, value: Any) -> None:
+    """Set a field of a record, or one within an object."""
+    *outer, last = name.split(".")
+    for key in outer:
+        record = record.setdefault(key, {})
+    record[last] = value
+
+
+def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
+    """Draw files, a tokenizer and options of tokenize."""
+    drawn = random.Random(seed)
+    kind = drawn.choice(
+        ["lines", "records", "records", "words", "spans", "prompts", "chat", "chat"]
+    )
+    Path("words.json").write_bytes(words_tokenizer_json())
+    tokenizer = drawn.choice(["bytes", str(tiny_tokenizer), "words.json"])
+    tokenizer = str(tiny_tokenizer) if kind == "chat" else tokenizer
+    given: Given = {}
+    if kind != "chat":
+        given |= {name: f"<{name}>" for name in ("bos", "eos") if drawn.random() < 0.4}
+    given |= drawn.choice([{}, {}, {"add_special_tokens": False}, {"allow_special_tokens": True}])
+    given["part_bytes"] = drawn.choice([1, 150, 700, 64 << 20])
+    if drawn.random() < 0.7:
+        given["max_length"] = drawn.choice([30, 45] if kind == "chat" else [5, 7, 12, 20])
+        given |= drawn.choice(
+            [{}, {"overflow": "truncate"}, {"overflow": "drop"}, {"overlap": drawn.randint(1, 4)}]
+        )
+    skips = drawn.random() < 0.5
+    given |= {"on_bad_record": "skip"} if skips else {}
+    given |= drawn.choice([{}, {"encoding_errors": "replace"}, {"encoding_errors": "skip"}])
+    case = Case({}, tokenizer, given)
+    draw_kind(drawn, kind, case)
+    num = drawn.choice([3, 20, 60])
+    if kind == "lines":
+        lines = [
+            draw_record(drawn, "records", number, [], case)["text"].encode()
+            for number in range(num)
+        ]
+    else:
+        keep = drawn.sample(list(KEEP), drawn.randint(0, 5))
+        records = [draw_record(drawn, kind, number, keep, case) for number in range(num)]
+        keep += ["tags:tags"] if kind in ("words", "spans") else []
+        given["keep"] = drawn.sample(keep, len(keep))
+        if skips:
+            for record in drawn.sample(records[1:], num // 4):
+                name = drawn.choice(sorted(BAD_VALUES.keys() & record.keys()) or ["none"])
+                record[name] = drawn.choice(BAD_VALUES.get(name, (0,)))
+        lines = [
+            json.dumps(record, ensure_ascii=drawn.random() < 0.5).encode() for record in records
+        ]
+        if skips:
+            lines += drawn.choices(BAD_LINES, k=2)
+    lines = [
+        line.replace(BAD_BYTES.encode(), drawn.choice([b"\xff\xfe", b"\xe6\xb5"])) for line in lines
+    ]
+    if drawn.random() < 0.5:
+        lines.insert(drawn.randint(1, len(lines)), b"")
+    case.files = draw_files(drawn, lines, "txt" if kind == "lines" else "jsonl")
+    return case
+
+
+def draw_files(drawn: random.Random, lines: list[bytes], suffix: str) -> dict[str, bytes]:
+    """Cut lines into files with all kinds of ends."""
+    places = [0, *sorted(drawn.choices(range(len(lines) + 1), k=drawn.randint(0, 3))), len(lines)]
+    files = {}
+    for number, (a, b) in enumerate(pairwise(places)):
+        ends = [drawn.choice([b"\n", b"\n", b"\r\n"]) for _ in lines[a:b]]
+        ends[-1:] = [drawn.choice([b"", b"\n"])] if ends else []
+        data = b"".join(x + y for x, y in zip(lines[a:b], ends, strict=True))
+        mark = b"\xef\xbb\xbf" if data and drawn.random() < 0.2 else b""
+        files[f"{'abcd'[number]}.{suffix}"] = mark + data
+    return files
+
+
+def draw_record(
+    drawn: random.Random, kind: str, number: int, keep: list[str], case: Case
+) -> dict[str, Any]:
+    """Draw a record; the first has all that decides a kind, and a token."""
+    record: dict[str, Any] = {}
+    for spelled in keep:
+        set_field(record, spelled.split(":")[0], KEEP[spelled](drawn, number))
+    text = draw_text(drawn) if number else "x"
+    if number and "encoding_errors" in case.given and drawn.random() < 0.2:
+        text += BAD_BYTES
+    if kind == "records":
+        set_field(record, case.given["text_field"], text)
+    elif kind == "words":
+        words = text.split()
+        record |= {"text": words, "tags": list(map(case.label, words))}
+    elif kind == "spans":
+        record |= {"text": text, "tags": draw_spans(drawn, text) or ([[0, 1, "É"]] * (number == 0))}
+    elif kind == "prompts":
+        record |= {"prompt": draw_text(drawn, 4) if number else "", "completion": text}
+    else:
+        turns = ["user", "assistant"] * (drawn.randint(1, 3) if number else 1)
+        record["talk"] = [
+            {"role": x, "content": draw_text(drawn, 3) if number else "x"} for x in turns
+        ]
+    return record
+
+
+def draw_kind(drawn: random.Random, kind: str, case: Case) -> None:
+    """Draw the options that only one kind of input has."""
+    if kind == "lines":
+        case.given["text_field"] = "text"
+    elif kind == "records":
+        case.given["text_field"] = drawn.choice(["text", "text", "body.text"])
+    elif kind in ("words", "spans"):
+        case.given["tag_subtokens"] = drawn.choice([None, "first", "all"])
+        case.label = drawn.choice([str.upper, len, lambda word: word > "m"])
+    elif kind == "prompts":
+        case.given |= {"prompt_field": "prompt", "completion_field": "completion"}
+    elif kind == "chat":
+        turns = drawn.choice(["all", "last"])
+        case.given |= {"messages_field": "talk", "target_turns": turns}
+        case.template = drawn.choice([CHAT, PREFIXES])
+        case.render = partial(render, is_block=case.template == CHAT, is_last=turns == "last")
+
+
+def render(record: dict[str, Any], is_block: bool, is_last: bool) -> list[Piece]:
+    """Return what the templates write of a conversation."""
+    pieces: list[Piece] = []
+    answers = [n for n, x in enumerate(record["messages"]) if x["role"] == "assistant"]
+    for number, message in enumerate(record["messages"]):
+        is_target = number in (answers[-1:] if is_last else answers)
+        pieces += [("<bos>", True, False), (f"{message['role']}\n", False, False)]
+        pieces += [(message["content"], False, is_target), ("<eos>", True, is_target)]
+        pieces += [("\n", False, False)] * is_block
+    return pieces
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a new folder the current one, so that sources have short names."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check_tokenize(seed: int, tiny_tokenizer: Path) -> None:
+    case = draw_case(seed, tiny_tokenizer)
+    manifest = case.tokenize(Path("theirs"))
+    case.write(Path("ours"), {**manifest, "folder": "theirs"})
+    check_same(Path("theirs"), Path("ours"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tokenize_writes_what_the_page_says(place: Path, tiny_tokenizer: Path, seed: int) -> None:
+    check_tokenize(seed, tiny_tokenizer)
