@@ -44,6 +44,7 @@ class Case:
     template: str | None = None  # of conversations
     render: Callable[[dict[str, Any]], list[Piece]] | None = None  # what it writes
     label: Callable[[str], Any] = str.upper  # of a word
+    encoder: str = "tokenizers"
 
     def tokenize(self, folder: Path, executor: Executor = HERE) -> dict[str, Any]:
         """Write the files into the current folder, and their store."""
@@ -60,7 +61,7 @@ class Case:
                 Path("chat.jinja").write_text(self.template)
                 found["chat_template"] = "chat.jinja"
             options[name] = make(**found)
-        made = TokenizeOptions(tokenizer=self.tokenizer, **options)
+        made = TokenizeOptions(tokenizer=self.tokenizer, encoder=self.encoder, **options)
         return tokenize(list(self.files), folder, made, executor=executor)[0]
 
     def write(self, folder: Path, manifest: dict[str, Any]) -> None:
@@ -203,7 +204,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
         [[0, 999, "a"]],
         [[0, 0, "a"]],
         [[0, 1]],
-        ["y"] * 99,
+        ["y"] * 9,
         [[0, 2, "a"], [1, 2, "b"]],
     ),
     "text": (None, 7, ["ab", 3]),
@@ -234,7 +235,8 @@ def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
     if kind != "chat":
         given |= {name: f"<{name}>" for name in ("bos", "eos") if drawn.random() < 0.4}
     given |= drawn.choice([{}, {}, {"add_special_tokens": False}, {"allow_special_tokens": True}])
-    given["part_bytes"] = drawn.choice([1, 150, 700, 64 << 20])
+    num = drawn.choice([3, 12, 40])
+    given["part_bytes"] = drawn.choice([10 * num, 40 * num, 64 << 20])
     if drawn.random() < 0.7:
         given["max_length"] = drawn.choice([30, 45] if kind == "chat" else [5, 7, 12, 20])
         given |= drawn.choice(
@@ -243,9 +245,8 @@ def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
     skips = drawn.random() < 0.5
     given |= {"on_bad_record": "skip"} if skips else {}
     given |= drawn.choice([{}, {"encoding_errors": "replace"}, {"encoding_errors": "skip"}])
-    case = Case({}, tokenizer, given)
+    case = Case({}, tokenizer, given, encoder=drawn.choice(["tokenizers"] * 5 + ["auto"]))
     draw_kind(drawn, kind, case)
-    num = drawn.choice([3, 20, 60])
     if kind == "lines":
         lines = [
             draw_record(drawn, "records", number, [], case)["text"].encode()
@@ -266,7 +267,7 @@ def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
         if skips:
             lines += drawn.choices(BAD_LINES, k=2)
     lines = [
-        line.replace(BAD_BYTES.encode(), drawn.choice([b"\xff\xfe", b"\xe6\xb5"])) for line in lines
+        line.replace(BAD_BYTES.encode(), drawn.choice([b"\xff\xfe", b"\xff\xc3"])) for line in lines
     ]
     if drawn.random() < 0.5:
         lines.insert(drawn.randint(1, len(lines)), b"")

@@ -528,13 +528,14 @@ class StoreWriter(PartsWriter):
             place += len(line) + 1
 
     def _read(self, name: str, line: bytes, *, is_first: bool) -> Text:
+        num_bytes = len(line)
         line = line.removeprefix(b"\xef\xbb\xbf") if is_first else line
         try:
             replaces = self.options["encoding_errors"] == "replace"
             spelled = line.decode(errors="replace" if replaces else "strict").removesuffix("\r")
         except UnicodeDecodeError as bad:
             error = BadRecordError("expected UTF-8")
-            error.byte = bad.start
+            error.byte = num_bytes - len(line) + bad.start
             raise error from bad
         if not name.endswith(".jsonl"):
             return Text(spelled, spelled.encode())
@@ -587,10 +588,10 @@ class StoreWriter(PartsWriter):
         self._count_special(found)
         ledger["num_encoded_tokens"] += len(tokens)
         document = Document(hashed=found.hashed)
+        beside = self._find_beside(found, tokens, document)
         if not tokens:
             ledger["num_empty_documents"] += 1
             return document
-        beside = self._find_beside(found, tokens, document)
         ids, most, overflow = (
             [id_ for id_, *_ in tokens],
             options["max_length"],
@@ -666,7 +667,7 @@ class StoreWriter(PartsWriter):
         elif "targets" in self.kinds:
             beside["targets"] = [1] * len(tokens)
         for each in self.keep:
-            if each.kind == "tags":
+            if each.kind == "tags" and found.values:
                 value = found.values[each.name]
                 segments, outside = find_segments(each, value, found.text, found.words)
                 labels = {label for *_, label in segments if label is not None}
