@@ -14,16 +14,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tokenizers
 from make_golden import words_tokenizer_json
+from oracle.imports import ImportWriter, write_pair
 from oracle.stores import Piece, Range, StoreWriter, Token, read_store
 
 from seqpack_cli import (
     DocumentOptions,
     Executor,
+    ImportOptions,
     TargetOptions,
     TokenizeOptions,
+    import_store,
     tokenize,
 )
 
@@ -362,3 +368,150 @@ def check_tokenize(seed: int, tiny_tokenizer: Path) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_tokenize_writes_what_the_page_says(place: Path, tiny_tokenizer: Path, seed: int) -> None:
     check_tokenize(seed, tiny_tokenizer)
+
+
+# What import makes of ids
+
+
+def draw_import(seed: int) -> tuple[dict[str, bytes], Given]:
+    """Write files of ids into the current folder; return them and the options of import."""
+    drawn = random.Random(seed)
+    kind = drawn.choice(["megatron", "flat", "jsonl", "jsonl", "parquet", "parquet"])
+    vocab_size = drawn.choice([100, 256, 65_536, 65_537, 70_000])
+    most = drawn.choice([99, vocab_size - 1])
+    part_bytes = drawn.choice([20, 300, 64 << 20])
+    given: Given = {"part_bytes": part_bytes, "vocab_size": vocab_size}
+    if drawn.random() < 0.3:
+        given |= {"on_bad_record": "skip"}
+        most = vocab_size + 9
+
+    def draw_ids(most_ids: int) -> list[int]:
+        return [drawn.randint(0, most) for _ in range(drawn.randint(0, most_ids))]
+
+    if kind == "megatron":
+        dtypes = [x for x in DTYPES_OF_PAIRS if np.iinfo(x).max >= most] or ["int32"]
+        for name in "ab"[: drawn.randint(1, 2)]:
+            documents = [
+                [draw_ids(6) for _ in range(drawn.randint(0, 3))]
+                for _ in range(drawn.randint(1, 9))
+            ]
+            write_pair(Path(name), [[[1, 2]], *documents], drawn.choice(dtypes))
+        given |= drawn.choice([{}, {"eos": 7}])
+    elif kind == "flat":
+        dtype = drawn.choice([x for x in DTYPES_OF_IDS if np.iinfo(x).max >= most])
+        given |= {"eos": drawn.randint(0, 2), "dtype": dtype}
+        ids = [drawn.choice([x, x, drawn.randint(0, 2)]) for x in draw_ids(99)]
+        ids.append(given["eos"])
+        ids += draw_ids(2)
+        if drawn.random() < 0.5:
+            given["dtype"] = drawn.choice([None, dtype])
+            np.save("a.npy", np.array(ids, np.dtype(dtype).newbyteorder(drawn.choice("<>"))))
+        else:
+            np.array(ids, np.dtype(dtype).newbyteorder("<")).tofile("a.bin")
+    else:
+        draw_records(drawn, kind, given, draw_ids)
+    paths = sorted(Path().glob("[ab].*"))
+    return {path.name: path.read_bytes() for path in paths}, given
+
+
+DTYPES_OF_PAIRS = ("uint8", "int8", "int16", "uint16", "int32", "int64")
+DTYPES_OF_IDS = ("uint8", "uint16", "int32", "uint32", "int64")
+BAD_IDS: dict[str, tuple[Any, ...]] = {
+    "ids": ([1, 2.5], [True], None, 7, [[1]], [-1], [2**63], ["1"]),
+    "labels": ([1], "x", [5] * 4, None),
+    "mask": ([1, 0, 1, 1], [2], None),
+    "loss": ([3] * 4, [1] * 5, None),
+}
+
+
+def draw_records(
+    drawn: random.Random, kind: str, given: Given, draw_ids: Callable[[int], list[int]]
+) -> None:
+    """Write records with ids, and draw which fields stand beside them."""
+    own = drawn.random() < 0.5
+    names = {"ids": "input_ids", "labels": "labels", "mask": "attention_mask", "loss": "loss_mask"}
+    names = {name: f"my.{name}" if own else usual for name, usual in names.items()}
+    beside = drawn.sample(["labels", "mask", "loss"], drawn.randint(0, 3))
+    options = {"labels": "labels_field", "mask": "attention_mask_field", "loss": "loss_mask_field"}
+    given |= {options[name]: names[name] for name in beside} if own else {}
+    given["ids_field"] = names["ids"]
+    ignored = drawn.sample(beside, drawn.randint(0, 1)) if not own and beside else []
+    given["ignore_fields"] = [names[name] for name in ignored]
+    keep = drawn.sample(
+        [x for x in KEEP if kind == "jsonl" or x not in ONLY_JSON], drawn.randint(0, 3)
+    )
+    given["keep"] = keep
+    lines: Records = []
+    for number in range(drawn.choice([3, 20])):
+        ids = draw_ids(8) if number else [1, 2]
+        tokens = (
+            [drawn.choice([0, 1]) if number else 1] * len(ids)
+            if "mask" in beside
+            else [1] * len(ids)
+        )
+        if "mask" in beside and number % 3 and len(ids) > 2:
+            side = drawn.choice([slice(0, 2), slice(-1, None)])
+            tokens = [1] * len(ids)
+            tokens[side] = [0] * len(tokens[side])
+        targets = [drawn.choice([0, x]) for x in tokens]
+        columns: Given = {"ids": ids, "mask": tokens, "loss": targets}
+        if kind == "jsonl" and number % 2:
+            columns["loss"] = list(map(bool, targets))
+        columns["labels"] = [x if y else -100 for x, y in zip(ids, targets, strict=True)]
+        if "on_bad_record" in given and number and drawn.random() < 0.3:
+            name = drawn.choice(["ids", *(x for x in beside if x not in ignored)])
+            if kind == "jsonl":
+                columns[name] = drawn.choice(BAD_IDS[name])
+            else:
+                columns[name] = drawn.choice([None, [*columns[name], 1], [3] * len(columns[name])])
+        record: Given = {"other": number}
+        for name in ("ids", *beside):
+            set_field(record, names[name], columns[name])
+        for spelled in keep:
+            set_field(record, spelled.split(":")[0], KEEP[spelled](drawn, number))
+        lines.append(record)
+    cut = drawn.randint(1, len(lines))
+    for name, some in (("a", lines[:cut]), ("b", lines[cut:])):
+        if some and kind == "parquet":
+            schema = pa.Table.from_pylist(lines).schema
+            size = drawn.choice([1, 4, 99])
+            pq.write_table(
+                pa.Table.from_pylist(some, schema), f"{name}.parquet", row_group_size=size
+            )
+        elif some:
+            spelled = [json.dumps(record) for record in some]
+            spelled += drawn.choice([[], [""], *[["{"]] * ("on_bad_record" in given)])
+            Path(f"{name}.jsonl").write_text("\n".join(spelled) + drawn.choice(["", "\n"]))
+
+
+ONLY_JSON = ("score:float", "rank:class", "sized:class=3,1,0.5,10,-2,7")  # of several types
+
+
+def read_tables(files: dict[str, bytes]) -> dict[str, Any]:
+    """Return the row groups of Parquet files: where each begins, and its rows."""
+    tables: dict[str, Any] = {}
+    for name in files:
+        if name.endswith(".parquet"):
+            file = pq.ParquetFile(name)
+            for group in range(file.num_row_groups):
+                column = file.metadata.row_group(group).column(0)
+                first = column.dictionary_page_offset or column.data_page_offset
+                rows = file.read_row_group(group).to_pylist()
+                tables.setdefault(name, []).append((first, rows))
+    return tables
+
+
+def check_import(seed: int, _: Any = None) -> None:
+    files, given = draw_import(seed)
+    inputs = [name for name in files if not name.endswith(".idx")]
+    made = ImportOptions(**given)
+    manifest, _ = import_store(inputs, "theirs", made, executor=HERE)
+    vocab_size = given.pop("vocab_size")
+    writer = ImportWriter(Path("ours"), given, vocab_size=vocab_size, tables=read_tables(files))
+    writer.write(files, list_ranges(manifest))
+    check_same(Path("theirs"), Path("ours"))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_import_writes_what_the_page_says(place: Path, seed: int) -> None:
+    check_import(seed)
