@@ -148,7 +148,7 @@ class ImportWriter(PartsWriter):
             for document in lengths:
                 ends = [place + sum(document[: n + 1]) for n in range(len(document))]
                 pieces = [ids[b - n : b] for b, n in zip(ends, document, strict=True)]
-                if start <= place * dtype.itemsize < end or (start == end == 0):
+                if is_inside(place * dtype.itemsize, start, end, len(data)):
                     yield self._make_document(pieces)
                 place += sum(document)
         else:
@@ -162,10 +162,8 @@ class ImportWriter(PartsWriter):
             return data[start:end]
         dtype, lengths = read_pair(index)
         begins = np.cumsum([0, *map(sum, lengths)]) * dtype.itemsize
-        here = [
-            n for n, begin in enumerate(begins[:-1]) if start <= begin < end or start == end == 0
-        ]
-        some = [lengths[n] for n in here]
+        places = zip(lengths, begins, strict=False)
+        some = [found for found, begin in places if is_inside(begin, start, end, len(data))]
         firsts = np.cumsum([0, *map(len, some)]).astype("<i8")
         return firsts.tobytes() + np.array([*chain(*some)], "<i4").tobytes() + data[start:end]
 
@@ -273,6 +271,11 @@ class ImportWriter(PartsWriter):
         self.ledger["num_encoded_tokens"] += len(flat)
         self.ledger["num_empty_documents"] += not sequences
         return document
+
+
+def is_inside(begin: int, start: int, end: int, size: int) -> bool:
+    """Return whether a document is in a range; those without ids at the end are in the last."""
+    return start <= begin < end or begin == size == end
 
 
 def check(is_good: bool, reason: str) -> None:
