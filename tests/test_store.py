@@ -10,7 +10,7 @@ import json
 import pickle
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby, pairwise
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 from command import run
-from make_golden import words_tokenizer_json
+from make_golden import GOLDEN, words_tokenizer_json
 from oracle.imports import ImportWriter, write_pair
 from oracle.stores import PageStore, Piece, Range, StoreWriter, Token, read_store
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -42,6 +42,7 @@ from seqpack_cli import (
     TokenizeOptions,
     TokenStore,
     TrainTokenizerOptions,
+    export,
     import_store,
     open_store,
     tokenize,
@@ -49,6 +50,7 @@ from seqpack_cli import (
 )
 
 HERE = Executor(num_workers=1)
+BYTES = (GOLDEN / "v10" / "tokens_bytes" / "tokenizer.json").read_bytes()  # of --tokenizer bytes
 Given = dict[str, Any]
 Records = list[dict[str, Any]]
 OF_DOCUMENTS = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
@@ -85,13 +87,12 @@ class Case:
         made = TokenizeOptions(tokenizer=self.tokenizer, encoder=self.encoder, **options)
         return tokenize(list(self.files), folder, made, executor=executor)[0]
 
-    def write(self, folder: Path, manifest: dict[str, Any]) -> None:
-        """Write the store as the page says, cut into the parts of a manifest."""
-        tokenizer_json = Path(manifest["folder"], "tokenizer.json").read_bytes()
-        given = {**self.given, "chat": manifest["options"]["chat"]}
-        encode = open_encoder(tokenizer_json, given.get("allow_special_tokens", False))
-        writer = StoreWriter(folder, tokenizer_json, given, encode, self.render)
-        writer.write(self.files, list_ranges(manifest))
+    def write(self, folder: Path, parts: Sequence[Sequence[int | Range]], chat: Any) -> None:
+        """Write the store as the page says."""
+        tokenizer_json = BYTES if self.tokenizer == "bytes" else Path(self.tokenizer).read_bytes()
+        encode = open_encoder(tokenizer_json, self.given.get("allow_special_tokens", False))
+        given = {**self.given, "chat": chat}
+        StoreWriter(folder, tokenizer_json, given, encode, self.render).write(self.files, parts)
 
 
 @cache
@@ -376,7 +377,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def check_tokenize(seed: int, tiny_tokenizer: Path) -> None:
     case = draw_case(seed, tiny_tokenizer)
     manifest = case.tokenize(Path("theirs"))
-    case.write(Path("ours"), {**manifest, "folder": "theirs"})
+    case.write(Path("ours"), list_ranges(manifest), manifest["options"]["chat"])
     check_same(Path("theirs"), Path("ours"))
 
 
@@ -573,16 +574,7 @@ def test_import_knows_the_tokenizer(place: Path, tiny_tokenizer: Path, dtype: st
 def write_case(seed: int, tiny_tokenizer: Path, folder: str) -> PageStore:
     """Write a store by the page alone, of which every part is one file."""
     case = draw_case(seed, tiny_tokenizer)
-    case.given["on_bad_record"] = "skip"
-    tokenizer = "tokens" if case.tokenizer == "bytes" else case.tokenizer
-    if tokenizer == "tokens" and not Path(tokenizer).exists():
-        Path("x.txt").write_text("x")
-        tokenize("x.txt", tokenizer, executor=HERE)
-        tokenizer = "tokens/tokenizer.json"
-    tokenizer_json = Path(tokenizer).read_bytes()
-    encode = open_encoder(tokenizer_json, case.given.get("allow_special_tokens", False))
-    writer = StoreWriter(Path(folder), tokenizer_json, case.given, encode, case.render)
-    writer.write(case.files, [[number] for number in range(len(case.files))])
+    case.write(Path(folder), [[number] for number in range(len(case.files))], {})
     return read_store(Path(folder))
 
 
@@ -677,9 +669,6 @@ def test_tiny_pieces_change_nothing_that_is_read(
 
 def write_sides(place: Path, *given: Given) -> list[PageStore]:
     """Write a store by the page for each set of options, of records of their own."""
-    Path("x.txt").write_text("x")
-    tokenize("x.txt", "bytes", executor=HERE, options=TokenizeOptions())
-    tokenizer_json = Path("bytes/tokenizer.json").read_bytes()
     pages = []
     for number, options in enumerate(given):
         records = [
@@ -691,7 +680,7 @@ def write_sides(place: Path, *given: Given) -> list[PageStore]:
             for record in records
         ]
         folder = place / f"side{number}"
-        StoreWriter(folder, tokenizer_json, options).write(
+        StoreWriter(folder, BYTES, options).write(
             {f"{number}.jsonl": "\n".join(lines).encode()}, [[0]]
         )
         pages.append(read_store(folder))
@@ -779,128 +768,102 @@ def test_stores_of_other_ids_or_twice_are_refused(place: Path, tiny_tokenizer: P
 
 # What is refused, and what is noted
 
-RECORDS = '{"text": "ab", "n": 1, "s": "a", "b": true, "l": ["a"], "o": {"a": 1}}\n' * 2
-REFUSED: list[tuple[str, Given, str]] = [
-    *(
-        (RECORDS, {"keep": [keep]}, "cannot be named")
-        for keep in ("", ":int", "targets:int", "next")
-    ),
-    *((RECORDS, {"keep": [keep]}, "type '") for keep in ("s:clas", "x:targets")),
-    *((RECORDS, {"keep": keep}, "") for keep in (["n", "n:int"], ["s:text", "s.offsets:int"])),
-    *(
-        (RECORDS, {"keep": [keep]}, "class name")
-        for keep in ("n:int=1,2", "s:class=a,a", "s:class=")
-    ),
-    (RECORDS, {"keep": ['s:class="a']}, "cannot be read"),
-    (RECORDS, {"keep": ["l"]}, "have a list there"),
-    (RECORDS, {"keep": ["o"]}, "have an object there"),
-    (RECORDS, {"keep": ["z"]}, "no value there"),
-    (RECORDS, {"keep": ["z:class"]}, "no value there that can be a class"),
-    *(
-        (RECORDS, {"keep": [f"n:class={x}"]}, "")
-        for x in ("a,b", "1,nan", "1,1e400", "1_0,2", "1,1.0")
-    ),
-    (RECORDS, {"keep": ["b:class=no,yes"]}, "have booleans"),
-    (RECORDS, {"keep": ["n:class=1,99999999999999999999"]}, ""),
-    (RECORDS, {"tag_subtokens": "all"}, "no tags are kept"),
-    (RECORDS, {"keep": ["n:text"]}, "a.jsonl:1: field 'n' is 1, expected"),
-    (RECORDS, {"keep": ["s:class=b"]}, "field 's' is 'a', expected one of 'b'"),
-    (RECORDS, {"keep": ["l:tags"], "text_field": "s"}, "expected spans"),
-    (RECORDS, {"keep": ["l:tags"], "prompt_field": "s", "completion_field": "s"}, "tags belong to"),
-    (RECORDS, {"overflow": "drop"}, "needs --max-length"),
-    (RECORDS, {"overlap": 2}, "expected --max-length"),
-    (RECORDS, {"overlap": 2, "max_length": 4, "overflow": "drop"}, "expected --overflow split"),
-    (RECORDS, {"overlap": 4, "max_length": 4}, "expected less than --max-length 4"),
-    (RECORDS, {"max_length": 1, "overflow": "error"}, "a.jsonl:1: 2 tokens, expected at most 1"),
-    (RECORDS, {"max_length": 1, "overflow": "drop"}, "2 dropped by --max-length 1"),
-    (RECORDS, {"max_length": 1, "overflow": "truncate", "eos": "<eos>"}, "no room for text"),
-    (RECORDS, {"eos": "</s>"}, "not in the tokenizer's vocabulary"),
-    (RECORDS, {"max_document_bytes": 20}, "a.jsonl:1: document larger than 20 bytes"),
-    (RECORDS, {"prompt_field": "s"}, "--prompt-field needs --completion-field"),
-    (RECORDS, {"completion_field": "s"}, "--completion-field needs --prompt-field"),
-    (
-        RECORDS,
-        {"messages_field": "s", "prompt_field": "s", "completion_field": "s"},
-        "both say how",
-    ),
-    (RECORDS, {"messages_field": "s", "eos": "<eos>"}, "writes every special token"),
-    (RECORDS, {"prompt_field": "", "completion_field": "s"}, "expected the name of a field"),
-    (RECORDS, {"prompt_field": "s", "completion_field": "s", "text_field": "s"}, "made from"),
-    (RECORDS, {"tools_field": "s"}, "no conversations are read"),
-    (RECORDS, {"target_turns": "last"}, "no conversations are read"),
-    (RECORDS, {"prompt_field": "s", "completion_field": "n"}, "field 'n' is int"),
-    ('{"text": 1}\n', {"on_bad_record": "skip"}, "1 document read, 1 of them rejected"),
-    ('{"text": ""}\n', {}, "no document with a token"),
+RECORDS = '{"text": "ab", "n": 1, "s": "a", "b": true, "l": ["a"], "o": {"a": 1}, "z": null}\n' * 2
+BOTH: Given = {"prompt_field": "s", "completion_field": "s"}
+REFUSED: list[tuple[Given, str]] = [
+    *(({"keep": [keep]}, "cannot be named") for keep in ("", ":int", "targets:int", "next")),
+    *(({"keep": [keep]}, "type '") for keep in ("s:clas", "x:targets")),
+    *(({"keep": keep}, "") for keep in (["n", "n:int"], ["s:text", "s.offsets:int"])),
+    *(({"keep": [keep]}, "class name") for keep in ("n:int=1,2", "s:class=a,a", "s:class=")),
+    *(({"keep": [f"n:class={x}"]}, "") for x in ("a,b", "1,nan", "1,1e400", "1_0,2", "1,1.0")),
+    ({"keep": ["n:class=1,99999999999999999999"]}, ""),
+    ({"keep": ['s:class="a']}, "cannot be read"),
+    ({"keep": ["b:class=no,yes"]}, "have booleans"),
+    ({"keep": ["l"]}, "have a list there"),
+    ({"keep": ["o"]}, "have an object there"),
+    ({"keep": ["z"]}, "no value there"),
+    ({"keep": ["z:class"]}, "no value there that can be a class"),
+    ({"keep": ["y"]}, "a.jsonl:1: no field 'y'"),
+    ({"keep": ["n:text"]}, "a.jsonl:1: field 'n' is 1, expected"),
+    ({"keep": ["s:class=b"]}, "field 's' is 'a', expected one of 'b'"),
+    ({"keep": ["l:tags"], "text_field": "s"}, "expected spans"),
+    ({"keep": ["l:tags"], **BOTH}, "tags belong to"),
+    ({"tag_subtokens": "all"}, "no tags are kept"),
+    ({"overflow": "drop"}, "needs --max-length"),
+    ({"overlap": 2}, "expected --max-length"),
+    ({"overlap": 2, "max_length": 4, "overflow": "drop"}, "expected --overflow split"),
+    ({"overlap": 4, "max_length": 4}, "expected less than --max-length 4"),
+    ({"max_length": 1, "overflow": "error"}, "a.jsonl:1: 2 tokens, expected at most 1"),
+    ({"max_length": 1, "overflow": "drop"}, "2 dropped by --max-length 1"),
+    ({"max_length": 1, "overflow": "truncate", "eos": "<eos>"}, "no room for text"),
+    ({"eos": "</s>"}, "not in the tokenizer's vocabulary"),
+    ({"max_document_bytes": 20}, "a.jsonl:1: document larger than 20 bytes"),
+    ({"prompt_field": "s"}, "--prompt-field needs --completion-field"),
+    ({"completion_field": "s"}, "--completion-field needs --prompt-field"),
+    ({"messages_field": "s", **BOTH}, "both say how"),
+    ({"messages_field": "s", "eos": "<eos>"}, "writes every special token"),
+    ({**BOTH, "prompt_field": ""}, "expected the name of a field"),
+    ({**BOTH, "text_field": "s"}, "made from"),
+    ({**BOTH, "completion_field": "n"}, "field 'n' is int"),
+    ({"tools_field": "s"}, "no conversations are read"),
+    ({"target_turns": "last"}, "no conversations are read"),
+    ({"text_field": "n", "on_bad_record": "skip"}, "2 documents read, 2 of them rejected"),
 ]
 
 
-@pytest.mark.parametrize(("data", "given", "fragment"), REFUSED)
-def test_tokenize_refuses(place: Path, data: str, given: Given, fragment: str) -> None:
+@pytest.mark.parametrize(("given", "fragment"), REFUSED)
+def test_tokenize_refuses(place: Path, given: Given, fragment: str) -> None:
     with pytest.raises((OptionError, DataError)) as caught:
-        Case({"a.jsonl": data.encode()}, "bytes", given).tokenize(Path("store"))
+        Case({"a.jsonl": RECORDS.encode()}, "bytes", given).tokenize(Path("store"))
     assert fragment in caught.value.message
     assert not Path("store/manifest.json").exists()
 
 
 IDS = '{"input_ids": [7, 8, 9]}\n'
 FLAT = np.array([1, 2, 7, 3], "<u2").tobytes()
-REFUSED_IDS: list[tuple[str, str | bytes, Given, str]] = [
-    ("a.jsonl", IDS, {"tokenizer": "bytes"}, "found both"),
-    ("a.jsonl", IDS, {"vocab_size": None}, "found neither"),
-    ("a.jsonl", IDS, {"labels_field": "x"}, "'x'"),
-    ("a.jsonl", IDS, {"ids_field": "x"}, "no field 'x'"),
-    ("a.jsonl", IDS, {"ignore_fields": ["x"]}, "never read"),
-    ("a.jsonl", IDS, {"labels_field": "labels", "ignore_fields": ["labels"]}, "conflicts with"),
-    ("a.jsonl", IDS, {"dtype": "uint16"}, "expected ids alone"),
-    ("a.jsonl", IDS, {"vocab_size": 9}, "a.jsonl:1: token 3 has id 9, expected ids from 0 to 8"),
-    ("a.jsonl", IDS, {"max_document_bytes": 9}, "a.jsonl:1: document larger than 9 bytes"),
-    (
-        "a.jsonl",
-        IDS * 2 + IDS.replace("}", ', "labels": 1}'),
-        {},
-        "a.jsonl:3: field 'labels', which",
-    ),
-    ("a.jsonl", IDS.replace("}", ', "labels": 1}'), {}, "expected a list of integers"),
-    ("a.jsonl", IDS.replace("}", ', "labels": [8, 9, -100]}'), {}, "shifted by one"),
-    ("a.jsonl", IDS.replace("}", ', "labels": [7, 8, 10]}'), {}, "entry 3 of labels is 10"),
-    ("a.jsonl", IDS.replace("}", ', "labels": [7]}'), {}, "labels has 1 entries, input_ids has 3"),
-    ("a.jsonl", IDS.replace("}", ', "attention_mask": [1, 0, 1]}'), {}, "at the ends only"),
-    (
-        "a.jsonl",
-        IDS.replace("}", ', "attention_mask": [1, 2, 2]}'),
-        {},
-        "entry 2 of attention_mask",
-    ),
-    ("a.jsonl", IDS.replace("}", ', "seq_lengths": [1, 2]}'), {}, "several sequences"),
-    ("a.jsonl", IDS.replace("}", ', "completion_mask": [0, 1, 1]}'), {}, "completion_mask"),
-    ("a.jsonl", IDS.replace("}", ', "x": [1]}'), {"keep": ["x"]}, "expected one value per record"),
-    ("a.bin", FLAT, {"dtype": "uint16"}, "expected --eos"),
-    ("a.bin", FLAT, {"eos": 7}, "expected --dtype"),
-    ("a.bin", FLAT, {}, "expected --dtype and --eos"),
-    ("a.bin", FLAT + b"x", {"eos": 7, "dtype": "uint16"}, "9 bytes, expected a multiple of the 2"),
-    ("a.bin", FLAT, {"eos": 9, "dtype": "uint16"}, "no id 9 in 4 ids"),
-    ("a.bin", FLAT, {"eos": 100, "dtype": "uint16"}, "--eos 100: expected an id from 0 to 99"),
-    ("a.bin", FLAT, {"eos": 7, "dtype": "uint16", "keep": ["n"]}, "expected records"),
-    (
-        "a.bin",
-        FLAT,
-        {"eos": 7, "dtype": "uint16", "vocab_size": 8, "max_document_bytes": 4},
-        ":1: doc",
-    ),
-    (
-        "a.bin",
-        FLAT * 9,
-        {"eos": 7, "dtype": "uint16", "vocab_size": 7},
-        "a.bin:1: token 3 has id 7",
-    ),
+ALONE: Given = {"eos": 7, "dtype": "uint16"}
+REFUSED_IDS: list[
+    tuple[str | bytes, Given, str]
+] = [  # text is JSON lines; or what a record has too
+    (IDS, {"tokenizer": "bytes"}, "found both"),
+    (IDS, {"vocab_size": None}, "found neither"),
+    (IDS, {"labels_field": "x"}, "'x'"),
+    (IDS, {"ids_field": "x"}, "no field 'x'"),
+    (IDS, {"ignore_fields": ["x"]}, "never read"),
+    (IDS, {"labels_field": "labels", "ignore_fields": ["labels"]}, "conflicts with"),
+    (IDS, {"dtype": "uint16"}, "expected ids alone"),
+    (IDS, {"vocab_size": 9}, "a.jsonl:1: token 3 has id 9, expected ids from 0 to 8"),
+    (IDS, {"max_document_bytes": 9}, "a.jsonl:1: document larger than 9 bytes"),
+    (IDS * 1000 + IDS.replace("}", ', "labels": [7]}'), {}, "a.jsonl:1001: field 'labels', which"),
+    (', "labels": 1', {}, "expected a list of integers"),
+    (', "labels": [8, 9, -100]', {}, "shifted by one"),
+    (', "labels": [7, 8, 10]', {}, "entry 3 of labels is 10"),
+    (', "labels": [7]', {}, "labels has 1 entries, input_ids has 3"),
+    (', "labels": [7, 8, 9], "loss_mask": [0, 1, 1]', {}, "expected a label where the mask is 1"),
+    (', "labels": [7, 8, 9], "attention_mask": [0, 1, 1]', {}, "expected -100 for padding"),
+    (', "attention_mask": [1, 0, 1]', {}, "at the ends only"),
+    (', "attention_mask": [1, 2, 2]', {}, "entry 2 of attention_mask"),
+    (', "seq_lengths": [1, 2]', {}, "several sequences"),
+    (', "completion_mask": [0, 1, 1]', {}, "completion_mask"),
+    (', "x": [1]', {"keep": ["x"]}, "expected one value per record"),
+    (FLAT, {"dtype": "uint16"}, "expected --eos"),
+    (FLAT, {"eos": 7}, "expected --dtype"),
+    (FLAT, {}, "expected --dtype and --eos"),
+    (FLAT + b"x", ALONE, "9 bytes, expected a multiple of the 2"),
+    (FLAT, {**ALONE, "eos": 9}, "no id 9 in 4 ids"),
+    (FLAT, {**ALONE, "eos": 100}, "--eos 100: expected an id from 0 to 99"),
+    (FLAT, {**ALONE, "keep": ["n"]}, "expected records"),
+    (FLAT, {**ALONE, "max_document_bytes": 4}, "a.bin:1: document larger than 4 bytes"),
+    (FLAT * 9, {**ALONE, "eos": 3, "vocab_size": 7}, "a.bin:1: token 3 has id 7"),
 ]
 
 
-@pytest.mark.parametrize(("name", "data", "given", "fragment"), REFUSED_IDS)
-def test_import_refuses(
-    place: Path, name: str, data: str | bytes, given: Given, fragment: str
-) -> None:
-    Path(name).write_bytes(data if isinstance(data, bytes) else data.encode())
+@pytest.mark.parametrize(("data", "given", "fragment"), REFUSED_IDS)
+def test_import_refuses(place: Path, data: str | bytes, given: Given, fragment: str) -> None:
+    name = "a.bin" if isinstance(data, bytes) else "a.jsonl"
+    if isinstance(data, str):
+        data = (IDS.replace("}", data + "}") if data.startswith(",") else data).encode()
+    Path(name).write_bytes(data)
     with pytest.raises((OptionError, DataError)) as caught:
         made = ImportOptions(**{"vocab_size": 100, **given})
         import_store(name, "store", made, executor=HERE)
@@ -908,22 +871,31 @@ def test_import_refuses(
     assert not Path("store/manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "fragment"), [("labels", "labels"), ("overlap", "repeat tokens of the rows before")]
-)
-def test_tables_that_differ_or_overlap_are_refused(place: Path, name: str, fragment: str) -> None:
-    rows = [{"input_ids": [7, 8], "labels": [7, 8], "overlap": 1, "x": 1.5}]
-    pq.write_table(pa.Table.from_pylist(rows).select(["input_ids", name, "x"]), "a.parquet")
+def test_tables_that_differ_are_refused(place: Path) -> None:
+    rows = [{"input_ids": [7, 8], "labels": [7, 8], "x": 1.5}]
+    pq.write_table(pa.Table.from_pylist(rows), "a.parquet")
     pq.write_table(pa.Table.from_pylist(rows).select(["input_ids"]), "b.parquet")
-    inputs = ["a.parquet", "b.parquet"]
-    with pytest.raises((OptionError, DataError), match=fragment):
-        import_store(inputs, "store", ImportOptions(vocab_size=100), executor=HERE)
-    for field, found in (("x", "x"), ("other", "other")):
-        made = ImportOptions(vocab_size=100, ignore_fields=[name], ids_field=field)
-        with pytest.raises(DataError, match=found):
-            import_store(inputs, "store", made, executor=HERE)
-    made = ImportOptions(vocab_size=100, ignore_fields=[name])
-    assert import_store(inputs, "store", made, executor=HERE)[0]["ledger"]["num_sequences"] == 2
+    for given, fragment in (
+        ({}, "no 'labels', a.parquet has it"),
+        ({"ignore_fields": ["labels"], "ids_field": "x"}, "'x' is double"),
+        ({"ignore_fields": ["labels"], "ids_field": "y"}, "no column 'y'"),
+        ({"ignore_fields": ["labels"], "keep": ["x"]}, "b.parquet: no column 'x'"),
+    ):
+        with pytest.raises((OptionError, DataError), match=fragment):
+            made = ImportOptions(vocab_size=100, **given)
+            import_store(["a.parquet", "b.parquet"], "store", made, executor=HERE)
+
+
+def test_export_of_overlapping_sequences_is_imported_on_demand(place: Path) -> None:
+    (page,) = write_sides(place, {"keep": ["n:int"], "max_length": 5, "overlap": 2})
+    export(page.folder, "rows")
+    with pytest.raises(DataError, match="rows repeat tokens of the rows before"):
+        import_store("rows", "again", ImportOptions(vocab_size=300), executor=HERE)
+    made = ImportOptions(vocab_size=300, ignore_fields=["overlap"], keep=["n"])
+    import_store("rows", "again", made, executor=HERE)
+    again = read_store(Path("again"))
+    assert again.sequences == page.sequences
+    assert again.columns == {name: page.columns[name] for name in ("targets", "n")}
 
 
 def test_import_notes_what_looks_odd(place: Path) -> None:
@@ -949,19 +921,20 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
 
 # Training a tokenizer
 
+UNKNOWN = "<unk>"
 TRAINED = ["to be or not to be, that is the question", "Übermut tut selten gut", "", "🛶 to be"]
 
 
 def make_trained(model: str, options: TrainTokenizerOptions) -> tokenizers.Tokenizer:
     """Train with `tokenizers` alone."""
-    own = ["<pad>", "<bos>", "<eos>"] + ["<unk>"] * (model != "bpe")
+    own = ["<pad>", "<bos>", "<eos>"] + [UNKNOWN] * (model != "bpe")
     special = [*own, *(x for x in options.special_tokens if x not in own)]
     common: Given = {"vocab_size": options.vocab_size, "special_tokens": special}
     common |= {"show_progress": False}
     if model == "unigram":
         trained = tokenizers.Tokenizer(models.Unigram())
         trained.pre_tokenizer, trained.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(**common, unk_token="<unk>")
+        trainer = trainers.UnigramTrainer(**common, unk_token=UNKNOWN)
     else:
         common["min_frequency"] = options.min_frequency
     if model == "bpe":
@@ -971,11 +944,11 @@ def make_trained(model: str, options: TrainTokenizerOptions) -> tokenizers.Token
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         trainer = trainers.BpeTrainer(**common, initial_alphabet=alphabet)
     elif model == "wordlevel":
-        trained = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
+        trained = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
         trained.pre_tokenizer = pre_tokenizers.Whitespace()
         trainer = trainers.WordLevelTrainer(**common)
     elif model == "wordpiece":
-        trained = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
+        trained = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
         trained.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
         trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trained.decoder = decoders.WordPiece()
