@@ -26,14 +26,12 @@ from command import run
 from make_golden import GOLDEN, words_tokenizer_json
 from oracle.imports import ImportWriter, write_pair
 from oracle.stores import PageStore, Piece, Range, StoreWriter, Token, read_store
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqpack_cli import (
     CombinedStore,
     DataError,
     DocumentOptions,
     Executor,
-    FolderError,
     ImportOptions,
     OptionError,
     Progress,
@@ -41,18 +39,15 @@ from seqpack_cli import (
     TargetOptions,
     TokenizeOptions,
     TokenStore,
-    TrainTokenizerOptions,
     export,
     import_store,
     open_store,
     tokenize,
-    train_tokenizer,
 )
 
 HERE = Executor(num_workers=1)
 BYTES = (GOLDEN / "v10" / "tokens_bytes" / "tokenizer.json").read_bytes()  # of --tokenizer bytes
 Given = dict[str, Any]
-Records = list[dict[str, Any]]
 OF_DOCUMENTS = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
 OF_TARGETS = ("prompt_field", "completion_field", "messages_field", "tools_field", "target_turns")
 
@@ -73,18 +68,14 @@ class Case:
         """Write the files into the current folder, and their store."""
         for name, data in self.files.items():
             Path(name).write_bytes(data)
-        groups = {
-            "documents": (DocumentOptions, OF_DOCUMENTS),
-            "targets": (TargetOptions, OF_TARGETS),
-        }
-        options = {k: v for k, v in self.given.items() if k not in OF_DOCUMENTS + OF_TARGETS}
-        for name, (make, names) in groups.items():
-            found = {k: v for k, v in self.given.items() if k in names}
-            if name == "targets" and self.template is not None:
-                Path("chat.jinja").write_text(self.template)
-                found["chat_template"] = "chat.jinja"
-            options[name] = make(**found)
-        made = TokenizeOptions(tokenizer=self.tokenizer, encoder=self.encoder, **options)
+        given = {"tokenizer": self.tokenizer, "encoder": self.encoder, **self.given}
+        documents = {name: given.pop(name) for name in OF_DOCUMENTS if name in given}
+        targets = {name: given.pop(name) for name in OF_TARGETS if name in given}
+        if self.template is not None:
+            Path("chat.jinja").write_text(self.template)
+            targets["chat_template"] = "chat.jinja"
+        given |= {"documents": DocumentOptions(**documents), "targets": TargetOptions(**targets)}
+        made = TokenizeOptions(**given)
         return tokenize(list(self.files), folder, made, executor=executor)[0]
 
     def write(self, folder: Path, parts: Sequence[Sequence[int | Range]], chat: Any) -> None:
@@ -145,21 +136,7 @@ def check_same(theirs: Path, ours: Path) -> None:
 
 # What tokenize makes of texts
 
-WORDS = (
-    "ab",
-    "é",
-    "word",
-    "x",
-    "the",
-    "sea",
-    "harbour",
-    "海は",
-    "🛶",
-    "a.b",
-    "<eos>",
-    "<bos>",
-    "O",
-)
+WORDS = ("ab", "é", "word", "x", "the", "sea", "harbour", "海は", "🛶", "a.b", "<eos>", "<bos>")
 SPACES = (" ", " ", " ", "  ", "\t", " \u3000")
 CHAT = (
     "{% for m in messages %}<bos>{{ m.role }}{{ '\\n' }}{% if m.role == 'assistant' %}"
@@ -170,9 +147,6 @@ PREFIXES = (  # without blocks: what is rendered with an answer more is the answ
     "{% for m in messages %}<bos>{{ m.role }}{{ '\\n' }}{{ m.content }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}<bos>assistant{{ '\\n' }}{% endif %}"
 )
-
-
-BAD_BYTES = "QQ"  # stands for bytes that are not UTF-8
 
 
 def draw_text(drawn: random.Random, most: int = 9) -> str:
@@ -186,13 +160,12 @@ def draw_spans(drawn: random.Random, text: str) -> list[Any]:
     places = sorted(drawn.sample(range(len(text) + 1), min(len(text) + 1, 2 * drawn.randint(0, 3))))
     pairs = zip(places[::2], places[1::2], strict=False)
     spans: list[Any] = [[a, b, drawn.choice(["thing", "É", "O"])] for a, b in pairs]
-    spans = [
-        dict(zip(("start", "end", "label"), x, strict=True)) if drawn.random() < 0.3 else x
-        for x in spans
-    ]
+    if drawn.random() < 0.3:
+        spans = [{"start": start, "end": end, "label": label} for start, end, label in spans]
     return drawn.sample(spans, len(spans))
 
 
+KINDS = ("lines", "records", "records", "words", "spans", "prompts", "chat", "chat")
 LABELS = (["b", "a", "é", "Z", "a,b"], [3, 1.0, 1, 0.5, -2, 10], [True, False])
 # By the spelled `--keep` of a field: what draws its value from its number and text.
 KEEP: dict[str, Callable[[random.Random, int], Any]] = {
@@ -227,7 +200,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
         [[0, 0, "a"]],
         [[0, 1]],
         ["y"] * 9,
-        [[0, 2, "a"], [1, 2, "b"]],
+        [[0, 2, "a"]] * 2,
     ),
     "text": (None, 7, ["ab", 3]),
     "prompt": (None, 7),
@@ -247,9 +220,7 @@ def set_field(record: dict[str, Any], name: str, value: Any) -> None:
 def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
     """Draw files, a tokenizer and options of tokenize."""
     drawn = random.Random(seed)
-    kind = drawn.choice(
-        ["lines", "records", "records", "words", "spans", "prompts", "chat", "chat"]
-    )
+    kind = drawn.choice(KINDS)
     Path("words.json").write_bytes(words_tokenizer_json())
     tokenizer = drawn.choice(["bytes", str(tiny_tokenizer), "words.json"])
     tokenizer = str(tiny_tokenizer) if kind == "chat" else tokenizer
@@ -261,19 +232,21 @@ def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
     given["part_bytes"] = drawn.choice([10 * num, 40 * num, 64 << 20])
     if drawn.random() < 0.7:
         given["max_length"] = drawn.choice([30, 45] if kind == "chat" else [5, 7, 12, 20])
-        given |= drawn.choice(
-            [{}, {"overflow": "truncate"}, {"overflow": "drop"}, {"overlap": drawn.randint(1, 4)}]
-        )
+        ways = [
+            {},
+            {"overflow": "truncate"},
+            {"overflow": "drop"},
+            {"overlap": drawn.randint(1, 4)},
+        ]
+        given |= drawn.choice(ways)
     skips = drawn.random() < 0.5
     given |= {"on_bad_record": "skip"} if skips else {}
     given |= drawn.choice([{}, {"encoding_errors": "replace"}, {"encoding_errors": "skip"}])
     case = Case({}, tokenizer, given, encoder=drawn.choice(["tokenizers"] * 5 + ["auto"]))
     draw_kind(drawn, kind, case)
     if kind == "lines":
-        lines = [
-            draw_record(drawn, "records", number, [], case)["text"].encode()
-            for number in range(num)
-        ]
+        records = [draw_record(drawn, "records", number, [], case) for number in range(num)]
+        lines = [record["text"].encode() for record in records]
     else:
         keep = drawn.sample(list(KEEP), drawn.randint(0, 5))
         records = [draw_record(drawn, kind, number, keep, case) for number in range(num)]
@@ -283,14 +256,10 @@ def draw_case(seed: int, tiny_tokenizer: Path) -> Case:
             for record in drawn.sample(records[1:], num // 4):
                 name = drawn.choice(sorted(BAD_VALUES.keys() & record.keys()) or ["none"])
                 record[name] = drawn.choice(BAD_VALUES.get(name, (0,)))
-        lines = [
-            json.dumps(record, ensure_ascii=drawn.random() < 0.5).encode() for record in records
-        ]
+        lines = [json.dumps(x, ensure_ascii=drawn.random() < 0.5).encode() for x in records]
         if skips:
             lines += drawn.choices(BAD_LINES, k=2)
-    lines = [
-        line.replace(BAD_BYTES.encode(), drawn.choice([b"\xff\xfe", b"\xff\xc3"])) for line in lines
-    ]
+    lines = [x.replace(b"QQ", drawn.choice([b"\xff\xfe", b"\xff\xc3"])) for x in lines]
     if drawn.random() < 0.5:
         lines.insert(drawn.randint(1, len(lines)), b"")
     case.files = draw_files(drawn, lines, "txt" if kind == "lines" else "jsonl")
@@ -319,7 +288,7 @@ def draw_record(
         set_field(record, spelled.split(":")[0], KEEP[spelled](drawn, number))
     text = draw_text(drawn) if number else "x"
     if number and "encoding_errors" in case.given and drawn.random() < 0.2:
-        text += BAD_BYTES
+        text += "QQ"  # stands for bytes that are not UTF-8
     if kind == "records":
         set_field(record, case.given["text_field"], text)
     elif kind == "words":
@@ -331,9 +300,8 @@ def draw_record(
         record |= {"prompt": draw_text(drawn, 4) if number else "", "completion": text}
     else:
         turns = ["user", "assistant"] * (drawn.randint(1, 3) if number else 1)
-        record["talk"] = [
-            {"role": x, "content": draw_text(drawn, 3) if number else "x"} for x in turns
-        ]
+        texts = [draw_text(drawn, 3) if number else "x" for _ in turns]
+        record["talk"] = [{"role": x, "content": y} for x, y in zip(turns, texts, strict=True)]
     return record
 
 
@@ -407,10 +375,8 @@ def draw_import(seed: int) -> tuple[dict[str, bytes], Given]:
     if kind == "megatron":
         dtypes = [x for x in DTYPES_OF_PAIRS if np.iinfo(x).max >= most] or ["int32"]
         for name in "ab"[: drawn.randint(1, 2)]:
-            documents = [
-                [draw_ids(6) for _ in range(drawn.randint(0, 3))]
-                for _ in range(drawn.randint(1, 9))
-            ]
+            counts = [drawn.randint(0, 3) for _ in range(drawn.randint(1, 9))]
+            documents = [[draw_ids(6) for _ in range(count)] for count in counts]
             write_pair(Path(name), [[[1, 2]], *documents], drawn.choice(dtypes))
         given |= drawn.choice([{}, {"eos": 7}])
     elif kind == "flat":
@@ -453,21 +419,14 @@ def draw_records(
     given["ids_field"] = names["ids"]
     ignored = drawn.sample(beside, drawn.randint(0, 1)) if not own and beside else []
     given["ignore_fields"] = [names[name] for name in ignored]
-    keep = drawn.sample(
-        [x for x in KEEP if kind == "jsonl" or x not in ONLY_JSON], drawn.randint(0, 3)
-    )
-    given["keep"] = keep
-    lines: Records = []
+    kept = [x for x in KEEP if kind == "jsonl" or x not in ONLY_JSON]
+    given["keep"] = keep = drawn.sample(kept, drawn.randint(0, 3))
+    records: list[Given] = []
     for number in range(drawn.choice([3, 20])):
         ids = draw_ids(8) if number else [1, 2]
-        tokens = (
-            [drawn.choice([0, 1]) if number else 1] * len(ids)
-            if "mask" in beside
-            else [1] * len(ids)
-        )
-        if "mask" in beside and number % 3 and len(ids) > 2:
-            side = drawn.choice([slice(0, 2), slice(-1, None)])
-            tokens = [1] * len(ids)
+        tokens = [1] * len(ids)
+        if "mask" in beside and number:
+            side = drawn.choice([slice(0, 2), slice(-1, None), slice(1, 1), slice(None)])
             tokens[side] = [0] * len(tokens[side])
         targets = [drawn.choice([0, x]) for x in tokens]
         columns: Given = {"ids": ids, "mask": tokens, "loss": targets}
@@ -485,15 +444,14 @@ def draw_records(
             set_field(record, names[name], columns[name])
         for spelled in keep:
             set_field(record, spelled.split(":")[0], KEEP[spelled](drawn, number))
-        lines.append(record)
-    cut = drawn.randint(1, len(lines))
-    for name, some in (("a", lines[:cut]), ("b", lines[cut:])):
+        records.append(record)
+    cut = drawn.randint(1, len(records))
+    for name, some in (("a", records[:cut]), ("b", records[cut:])):
         if some and kind == "parquet":
-            schema = pa.Table.from_pylist(lines).schema
+            schema = pa.Table.from_pylist(records).schema
             size = drawn.choice([1, 4, 99])
-            pq.write_table(
-                pa.Table.from_pylist(some, schema), f"{name}.parquet", row_group_size=size
-            )
+            table = pa.Table.from_pylist(some, schema)
+            pq.write_table(table, f"{name}.parquet", row_group_size=size)
         elif some:
             spelled = [json.dumps(record) for record in some]
             spelled += drawn.choice([[], [""], *[["{"]] * ("on_bad_record" in given)])
@@ -675,15 +633,11 @@ def write_sides(place: Path, *given: Given) -> list[PageStore]:
             {"text": "ab " * (n % 4), "lang": "zyxw"[(n + number) % 4], "n": n, "note": "é" * n}
             for n in range(3 + number)
         ]
-        lines = [
-            json.dumps(record | {"tags": [[0, 1, f"t{number}"]] * (record["n"] % 4 > 0)})
-            for record in records
-        ]
-        folder = place / f"side{number}"
-        StoreWriter(folder, BYTES, options).write(
-            {f"{number}.jsonl": "\n".join(lines).encode()}, [[0]]
-        )
-        pages.append(read_store(folder))
+        tags = [{"tags": [[0, 1, f"t{number}"]] * (record["n"] % 4 > 0)} for record in records]
+        lines = [json.dumps(x | y) for x, y in zip(records, tags, strict=True)]
+        writer = StoreWriter(place / f"side{number}", BYTES, options)
+        writer.write({f"{number}.jsonl": "\n".join(lines).encode()}, [[0]])
+        pages.append(read_store(writer.folder))
     return pages
 
 
@@ -917,103 +871,3 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
         import_store("a.jsonl", "store", made, executor=HERE, progress=progress, overwrite=True)
         assert any(note in each for each in notes), notes
         notes.clear()
-
-
-# Training a tokenizer
-
-UNKNOWN = "<unk>"
-TRAINED = ["to be or not to be, that is the question", "Übermut tut selten gut", "", "🛶 to be"]
-
-
-def make_trained(model: str, options: TrainTokenizerOptions) -> tokenizers.Tokenizer:
-    """Train with `tokenizers` alone."""
-    own = ["<pad>", "<bos>", "<eos>"] + [UNKNOWN] * (model != "bpe")
-    special = [*own, *(x for x in options.special_tokens if x not in own)]
-    common: Given = {"vocab_size": options.vocab_size, "special_tokens": special}
-    common |= {"show_progress": False}
-    if model == "unigram":
-        trained = tokenizers.Tokenizer(models.Unigram())
-        trained.pre_tokenizer, trained.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(**common, unk_token=UNKNOWN)
-    else:
-        common["min_frequency"] = options.min_frequency
-    if model == "bpe":
-        trained = tokenizers.Tokenizer(models.BPE())
-        trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trained.decoder = decoders.ByteLevel()
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        trainer = trainers.BpeTrainer(**common, initial_alphabet=alphabet)
-    elif model == "wordlevel":
-        trained = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        trained.pre_tokenizer = pre_tokenizers.Whitespace()
-        trainer = trainers.WordLevelTrainer(**common)
-    elif model == "wordpiece":
-        trained = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-        trained.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-        trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trained.decoder = decoders.WordPiece()
-        room = (options.vocab_size - len(special)) // 2
-        trainer = trainers.WordPieceTrainer(**common, limit_alphabet=room)
-    trained.train_from_iterator([text for text in TRAINED * 9 if text], trainer)
-    return trained
-
-
-@pytest.mark.parametrize("special", [(), ("<sep>", "<eos>")])
-@pytest.mark.parametrize("model", ["bpe", "wordlevel", "wordpiece", "unigram"])
-def test_trained_tokenizer_is_that_of_tokenizers(
-    place: Path, model: str, special: tuple[str, ...]
-) -> None:
-    Path("a.txt").write_text("\n".join(TRAINED * 5))
-    lines = [json.dumps({"text": text}) for text in TRAINED * 4]
-    Path("b.jsonl").write_text("\n".join(lines))
-    size = 290 if model == "bpe" else 46
-    options = TrainTokenizerOptions(model, size, min_frequency=3, special_tokens=special)
-    count = train_tokenizer(["a.txt", "b.jsonl"], "t.json", options)
-    found = json.loads(Path("t.json").read_bytes())
-    trained = make_trained(model, options)
-    expected = json.loads(trained.to_str())
-    if model in ("wordpiece", "unigram"):  # whose trainers break ties in a new way each time
-        assert abs(count - trained.get_vocab_size()) < 9
-        for each in (found, expected):
-            del each["model"]["vocab"]
-    else:
-        assert count == trained.get_vocab_size()
-    assert found == expected
-
-
-def test_sample_tokenizer_is_what_its_command_makes(
-    place: Path, sample_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The README has the command."""
-    monkeypatch.chdir(sample_data.parent)
-    result = run("train-tokenizer", "sample_data", "--vocab-size", 2000, "-o", place / "t.json")
-    assert result.exit_code == 0, result.stderr
-    assert (place / "t.json").read_bytes() == (sample_data / "tokenizer.json").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("data", "given", "fragment"),
-    [
-        ("\n\n", {}, "no text to train on"),
-        ("ab", {"vocab_size": 258}, "expected at least 259"),
-        ("ab", {"vocab_size": 4, "model": "wordlevel"}, "expected at least 5"),
-        (
-            "abcdefghijklmnopqrstuvwxyz\n",
-            {"vocab_size": 20, "model": "unigram"},
-            "not large enough",
-        ),
-        ("ab", {"special_tokens": [""]}, "at least one character"),
-        ("ab", {"special_tokens": ["\ud800"]}, "expected valid UTF-8"),
-        ("ab", {"documents": DocumentOptions(text_field="x")}, "--text-field"),
-    ],
-)
-def test_training_refuses(place: Path, data: str, given: Given, fragment: str) -> None:
-    Path("a.txt").write_text(data)
-    with pytest.raises((OptionError, DataError)) as caught:
-        train_tokenizer("a.txt", "t.json", TrainTokenizerOptions(**given))
-    assert fragment in caught.value.message
-    assert not Path("t.json").exists()
-    Path("t.json").write_text("mine")
-    with pytest.raises(FolderError):
-        train_tokenizer("a.txt", "t.json", TrainTokenizerOptions(), overwrite=True)
-    assert Path("t.json").read_text() == "mine"
