@@ -122,3 +122,36 @@ def test_training_refuses(place: Path, data: str, given: Given, fragment: str) -
     with pytest.raises(FolderError):
         train_tokenizer("a.txt", "t.json", TrainTokenizerOptions(), overwrite=True)
     assert Path("t.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "value"),
+    [
+        (b'{"text": "\xff"}', "--encoding-errors", "replace"),
+        (b'{"text": 7}', "--on-bad-record", "skip"),
+        (b'{"text": "%s"}' % (b"x" * 2000), "--max-document-bytes", "3KB"),
+    ],
+)
+def test_training_takes_the_option_that_its_hint_names(
+    place: Path, line: bytes, option: str, value: str
+) -> None:
+    Path("a.jsonl").write_bytes(b'{"text": "to be or not to be"}\n' * 20 + line + b"\n")
+    options = {"--max-document-bytes": "1000", "--vocab-size": "270", "-o": "t.json"}
+    result = run("train-tokenizer", "a.jsonl", *sum(options.items(), ()))
+    assert result.exit_code == 3
+    assert option in result.stderr.partition("hint: ")[2]
+    options[option] = value
+    result = run("train-tokenizer", "a.jsonl", *sum(options.items(), ()), "--json")
+    vocab_size = len(json.loads(Path("t.json").read_bytes())["model"]["vocab"])
+    assert json.loads(result.stdout) == {"vocab_size": vocab_size, "file": "t.json"}
+
+
+def test_training_reads_the_files_that_are_chosen(place: Path) -> None:
+    for name in ("a", "b", "c"):
+        Path("data", name).mkdir(parents=True)
+        Path("data", name, "x.txt").write_text(f"{name * 3} {name * 3}\n")
+    Path("list").write_text("data\n")
+    files = ("--files-from", "list", "--exclude", "c", "-o", "words.json")
+    assert run("train-tokenizer", "--model", "wordlevel", *files).exit_code == 0
+    vocabulary = json.loads(Path("words.json").read_text())["model"]["vocab"]
+    assert list(vocabulary) == ["<pad>", "<bos>", "<eos>", "<unk>", "aaa", "bbb"]
