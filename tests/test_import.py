@@ -205,7 +205,7 @@ def make_npy(descr: str, shape: str, data: bytes = b"\7\0\7\0", version: int = 1
         (make_npy("'<u2'", "1, 2"), "expected integers in one dimension"),
         (make_npy("'<u2'", ""), "expected integers in one dimension"),
         (make_npy("'|O'", "2,"), "expected integers in one dimension"),
-        (make_npy("'<u2'", "3,"), "76 bytes, its .npy header says 78"),
+        (make_npy("'<u2'", "3,"), "72 bytes, its .npy header says 74"),
         (make_npy("[('a', '<u2')]", "2,"), ".npy header"),
         (make_npy("(" * 99, "2,"), ".npy header"),
         (b"\x93NUMPY\1\0\xff\xff{", ".npy header"),
@@ -215,14 +215,8 @@ def test_arrays_are_read_or_refused(place: Path, data: bytes, fragment: str | No
     Path("a.npy").write_bytes(data)
     made = ImportOptions(vocab_size=100, eos=7)
     if fragment is None:
-        manifest, _ = import_store("a.npy", "store", made, executor=HERE)
-        ledger = manifest["ledger"]
-        assert (
-            ledger["num_tokens"]
-            == ledger["num_documents"]
-            == len(data[10:].rpartition(b"\n")[2])
-            // np.dtype("<i4" if b"i4" in data else "<u2").itemsize
-        )
+        import_store("a.npy", "store", made, executor=HERE)
+        assert {*map(tuple, read_store(Path("store")).sequences)} == {(7,)}
         return
     with pytest.raises(DataError, match=fragment):
         import_store("a.npy", "store", made, executor=HERE)
