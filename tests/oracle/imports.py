@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from oracle.kept_fields import BadRecordError, check, find_field, parse_object
 from oracle.stores import (
     CODES,
     HEADER,
     ROLES,
-    BadRecordError,
     Document,
     PartsWriter,
     Range,
     describe_vocabulary,
-    find_field,
     make_index,
-    parse_object,
     split_lines,
 )
 
@@ -276,12 +274,6 @@ class ImportWriter(PartsWriter):
 def is_inside(begin: int, start: int, end: int, size: int) -> bool:
     """Return whether a document is in a range; those without ids at the end are in the last."""
     return start <= begin < end or begin == size == end
-
-
-def check(is_good: bool, reason: str) -> None:
-    """Raise BadRecordError if a record is not good."""
-    if not is_good:
-        raise BadRecordError(reason)
 
 
 def read_value(record: Any, name: str) -> Any:

@@ -17,6 +17,16 @@ import safetensors.numpy
 import xxhash
 from blake3 import blake3
 
+from oracle.kept_fields import (
+    BadRecordError,
+    Keep,
+    Segment,
+    find_field,
+    find_segments,
+    is_space,
+    parse_object,
+)
+
 HEADER = struct.Struct("<9sQBQQ")
 CODES = {"uint16": 8, "int32": 4}
 ROLES = {
@@ -134,145 +144,6 @@ def make_index(documents: list[list[list[int]]], dtype: np.dtype[Any], code: int
     header = HEADER.pack(b"MMIDIDX\0\0", 1, code, len(lengths), len(firsts))
     arrays = (np.array(lengths, "<i4"), starts.astype("<i8"), firsts.astype("<i8"))
     return header + b"".join(array.tobytes() for array in arrays)
-
-
-class BadRecordError(Exception):
-    """A record cannot be read; `byte` is where it begins, or its first wrong byte."""
-
-    byte: int | None = 0
-
-
-def find_field(record: Any, name: str) -> Any:
-    """Return a field of a record: the whole name as a key, or else a path of keys."""
-    if not isinstance(record, dict):
-        raise BadRecordError("expected an object")
-    if name in record:
-        return record[name]
-    for key in name.split("."):
-        if not isinstance(record, dict) or key not in record:
-            raise BadRecordError(f"no field {name}")
-        record = record[key]
-    return record
-
-
-def parse_object(line: str) -> dict[str, Any]:
-    """Parse a line of JSON lines."""
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        raise BadRecordError("not JSON") from error
-    if not isinstance(found, dict):
-        raise BadRecordError("expected an object")
-    return found
-
-
-@dataclass
-class Keep:
-    """A kept field, as `--keep` spells it: FIELD, FIELD:TYPE or FIELD:class=A,B."""
-
-    spelled: str
-    value_type: str | None = None
-    _is_chosen = False
-
-    def __post_init__(self) -> None:
-        pattern = r"(.*?)(?::(int|float|class|text|tags)(?:=(.*))?)?"
-        found = re.fullmatch(pattern, self.spelled)
-        assert found is not None
-        self.name, self.kind, names = found.groups()
-        self.names: list[Any] | None = (
-            None
-            if names is None
-            else [
-                quoted.replace('""', '"') or plain
-                for quoted, plain in re.findall(r'(?:^|,)(?:"((?:[^"]|"")*)"|([^,"]*))', names)
-            ]
-        )
-
-    def choose(self, values: Sequence[Any]) -> None:
-        """Choose the kind, and the type of classes, as most of the first values say."""
-        kinds = {str: "text", int: "int", float: "float", bool: "class"}
-        if self.kind is None:
-            found = Counter(map(type, values))
-            self.kind = "float" if {*found} == {int, float} else kinds[found.most_common(1)[0][0]]
-        if self.kind not in ("class", "tags"):
-            return
-        labels = [each for value in values for each in self._list_labels(value)]
-        names = {str: "string", int: "number", float: "number", bool: "boolean"}
-        types = Counter(names[type(label)] for label in labels if type(label) in names)
-        self.value_type = types.most_common(1)[0][0] if types else "string"
-        if self.names is not None and self.value_type != "string":
-            self.names = [self._read_label(json.loads(name.lower())) for name in self.names]
-        self._is_chosen = True
-
-    def read(self, value: Any, words: Any) -> Any:
-        """Check and return a value; of tags the labels of words, or spans."""
-        if self.kind == "int":
-            is_good = type(value) is int and -(2**63) <= value < 2**63
-        elif self.kind == "float":
-            is_good = type(value) in (int, float) and np.isfinite(value) and float(value) == value
-            value = float(value) if is_good else value
-        elif self.kind == "text":
-            is_good = type(value) is str
-        elif self.kind == "class":
-            return self._read_label(value)
-        elif isinstance(words, list):
-            is_good = isinstance(value, list) and len(value) == len(words)
-            value = list(map(self._read_label, value)) if is_good else value
-        else:
-            return self._read_spans(value, words)
-        if not is_good:
-            raise BadRecordError(f"field '{self.name}' is")
-        return value
-
-    def _read_label(self, value: Any) -> Any:
-        types: dict[Any, tuple[type, ...]] = {"string": (str,), "boolean": (bool,)}
-        if type(value) not in types.get(self.value_type, (int, float)):
-            raise BadRecordError(f"field '{self.name}'")
-        if type(value) in (int, float) and not np.isfinite(value):
-            raise BadRecordError(f"field '{self.name}'")
-        if type(value) is float and value.is_integer():
-            value = int(value)
-        if type(value) is int and not -(2**63) <= value < 2**63:
-            raise BadRecordError(f"field '{self.name}'")
-        if self._is_chosen and self.names is not None and value not in self.names:
-            raise BadRecordError(f"field '{self.name}'")
-        return value
-
-    def _read_spans(self, value: Any, text: str) -> list[tuple[int, int, Any]]:
-        if not isinstance(value, list):
-            raise BadRecordError(f"field '{self.name}'")
-        keys = ("start", "end", "label")
-        spans = [[each[k] for k in keys] if isinstance(each, dict) else each for each in value]
-        if any(not isinstance(each, list) or len(each) != 3 for each in spans):
-            raise BadRecordError(f"field '{self.name}'")
-        found = sorted((start, end, self._read_label(label)) for start, end, label in spans)
-        places = [place for start, end, _ in found for place in (start, end)]
-        is_good = all(0 <= start < end <= len(text) for start, end, _ in found)
-        if not is_good or places != sorted(places):
-            raise BadRecordError(f"field '{self.name}'")
-        return found
-
-    def _list_labels(self, value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            return [value]
-        return [
-            each["label"]
-            if isinstance(each, dict)
-            else each[-1]
-            if isinstance(each, list)
-            else each
-            for each in value
-        ]
-
-    def describe(self) -> dict[str, Any]:
-        """Return the entry in the options of a manifest."""
-        value_type = self.value_type if self.kind in ("class", "tags") else None
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "value_type": value_type,
-            "class_names": self.names,
-        }
 
 
 @dataclass
@@ -698,37 +569,6 @@ class StoreWriter(PartsWriter):
         ]
         self.ledger["num_words_without_token"] += len(lost)
         return tags
-
-
-Segment = tuple[int, int, Any]  # where a word, or a piece of a span, begins and ends, and its class
-
-
-def is_space(character: str) -> bool:
-    """Return whether Unicode calls a character White_Space; Python has four more."""
-    return character.isspace() and character not in "\x1c\x1d\x1e\x1f"
-
-
-def find_segments(
-    keep: Keep, value: list[Any], text: str, words: list[str] | None
-) -> tuple[list[Segment], Any]:
-    """Return the words of a text with their classes, and the class of text outside of all spans."""
-    if words is not None:
-        begins = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
-        found = zip(begins, words, value, strict=False)
-        return [(begin, begin + len(word), label) for begin, word, label in found], None
-    outside = "O" if keep.value_type == "string" and "O" in (keep.names or ["O"]) else None
-    owners = [
-        next((n for n, (s, e, _) in enumerate(value) if s <= i < e), -1) for i in range(len(text))
-    ]
-    segments, begin = [], 0
-    for key, group in groupby(range(len(text)), lambda i: (owners[i], is_space(text[i]))):
-        begin, end = (places := [*group])[0], places[-1] + 1
-        if not key[1]:
-            segments.append((begin, end, outside if key[0] < 0 else value[key[0]][2]))
-    for start, end, label in value:  # of a span of spaces, its beginning
-        if all(map(is_space, text[start:end])):
-            segments.append((start, start, label))
-    return sorted(segments, key=lambda segment: segment[:2]), outside
 
 
 def spell_fields(fields: dict[str, Any]) -> bytes:
