@@ -109,6 +109,10 @@ def test_tables_that_differ_are_refused(place: Path) -> None:
         with pytest.raises((OptionError, DataError), match=fragment):
             made = ImportOptions(vocab_size=100, **given)
             import_store(["a.parquet", "b.parquet"], "store", made, executor=HERE)
+    write_pair(Path("c"), [[[1, 2]]], "int32")
+    made = ImportOptions(vocab_size=100, keep=["x"])
+    with pytest.raises(OptionError, match=r"c\.bin is megatron, expected records"):
+        import_store(["a.parquet", "c.bin"], "store", made, executor=HERE)
 
 
 def test_export_of_overlapping_sequences_is_imported_on_demand(place: Path) -> None:
