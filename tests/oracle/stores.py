@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,16 @@ import numpy as np
 import safetensors.numpy
 import xxhash
 from blake3 import blake3
+
+from oracle.kept_fields import (
+    BadRecordError,
+    Keep,
+    Segment,
+    find_field,
+    find_segments,
+    is_space,
+    parse_object,
+)
 
 HEADER = struct.Struct("<9sQBQQ")
 CODES = {"uint16": 8, "int32": 4}
@@ -26,6 +39,14 @@ TYPES = {"<i8": "I64", "<u8": "U64", "<f8": "F64", "<i4": "I32", "<u2": "U16", "
 DTYPES = {"int": "int64", "float": "float64", "class": "int32", "text": "uint8", "tags": "int32"}
 DTYPES["targets"] = "uint8"
 PER_TOKEN = ("tags", "targets")
+LEDGER = (
+    *(f"num_{name}_documents" for name in ("empty", "dropped")),
+    *("num_documents", "num_rejected", "num_sequences", "num_empty_sequences"),
+    *("num_encoded_tokens", "num_special_tokens_added", "num_truncated_tokens"),
+    *("num_dropped_tokens", "num_padding_tokens", "num_overlap_tokens", "num_tokens"),
+    *("num_target_tokens", "num_straddling_tokens", "num_special_tokens_in_text"),
+    "num_words_without_token",
+)
 TOKENIZE_OPTIONS: dict[str, Any] = {
     "file_format": "auto",
     "document": "line",
@@ -51,6 +72,9 @@ TOKENIZE_OPTIONS: dict[str, Any] = {
     "template_date": None,
     "chat": {},
 }
+Range = tuple[int, int, int]  # a source, and the first and last byte of it that a part has
+Piece = tuple[str, bool, bool]  # of a conversation: a text, is it a special token, a target
+Token = tuple[int, int, int]  # an id, and where its characters begin and end
 
 
 def find_ids(tokenizer_json: bytes) -> dict[str, int]:
@@ -58,6 +82,26 @@ def find_ids(tokenizer_json: bytes) -> dict[str, int]:
     saved = json.loads(tokenizer_json)
     added = {token["content"]: token["id"] for token in saved["added_tokens"]}
     return {**saved["model"]["vocab"], **added}
+
+
+def find_special(tokenizer_json: bytes) -> list[str]:
+    """Return the special tokens, longer ones first."""
+    added = json.loads(tokenizer_json)["added_tokens"]
+    return sorted((token["content"] for token in added if token["special"]), key=len, reverse=True)
+
+
+def describe_vocabulary(tokenizer_json: bytes) -> dict[str, Any]:
+    """Return what a manifest says of a tokenizer."""
+    ids, model = find_ids(tokenizer_json), json.loads(tokenizer_json)["model"]
+    names = {**ROLES, "unk_id": [model.get("unk_token"), *ROLES["unk_id"]]}
+    found = {role: next((ids[n] for n in some if n in ids), None) for role, some in names.items()}
+    return {
+        "dtype": "uint16" if max(ids.values()) <= 65_535 else "int32",
+        "vocab_size": len(ids),
+        "max_id": max(ids.values()),
+        **found,
+        "tokenizer_blake3": blake3(tokenizer_json).hexdigest(),
+    }
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -92,166 +136,377 @@ def make_column(name: str, kind: str, values: list[Any]) -> dict[str, np.ndarray
     }
 
 
-class StoreWriter:
-    """Write a store of lines or JSON lines, an id a byte; fields are kept as their given types.
+def make_index(documents: list[list[list[int]]], dtype: np.dtype[Any], code: int) -> bytes:
+    """Return the `.idx` of some documents, each a list of sequences."""
+    lengths = [len(ids) for document in documents for ids in document]
+    starts = dtype.itemsize * (np.cumsum([0, *lengths])[:-1])
+    firsts = np.cumsum([0, *map(len, documents)])
+    header = HEADER.pack(b"MMIDIDX\0\0", 1, code, len(lengths), len(firsts))
+    arrays = (np.array(lengths, "<i4"), starts.astype("<i8"), firsts.astype("<i8"))
+    return header + b"".join(array.tobytes() for array in arrays)
 
-    With `prompt_field` and `completion_field` the text is made from both.
+
+@dataclass
+class Document:
+    """The sequences of a document, and what stands beside them."""
+
+    sequences: list[list[int]] = field(default_factory=list)
+    hashed: bytes = b""
+    # By the name of the column: a value per sequence, or for all tokens of all sequences.
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    names: dict[str, set[Any]] = field(default_factory=dict)  # of the classes of its tags
+
+
+class PartsWriter:
+    """Write the files of a store, whatever makes its documents."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], keep: Sequence[str]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.keep = list(map(Keep, keep))
+        self.kinds: dict[str, str] = {}  # of the columns
+        self.class_names: dict[str, set[Any]] = {}
+        self.ledger = dict.fromkeys(LEDGER, 0)
+        self.rejects: list[dict[str, Any]] = []
+        folder.mkdir()
+
+    def write_parts(self, files: dict[str, bytes], parts: Sequence[Sequence[Range]]) -> None:
+        """Write all files of the store."""
+        names = list(files)
+        fixed = {each.name: each.names for each in self.keep if each.names is not None}
+        self.kinds |= {each.name: str(each.kind) for each in self.keep}
+        self.class_names = {
+            name: {*fixed.get(name, ())}
+            for name, kind in self.kinds.items()
+            if kind in ("class", "tags")
+        }
+        sources: dict[int, dict[str, Any]] = {}
+        entries = []
+        for number, ranges in enumerate(parts):
+            first = {name: self.ledger[f"num_{name}s"] for name in ("document", "sequence")}
+            documents: list[Document] = []
+            described = []
+            for source, start, end in ranges:
+                entry = sources.setdefault(
+                    source,
+                    {
+                        "path": names[source],
+                        "bytes": len(files[names[source]]),
+                        "num_documents": 0,
+                        "first_document": first["document"] + len(documents),
+                    },
+                )
+                made = list(self.read_range(names[source], files[names[source]], start, end))
+                for document in made:
+                    entry["num_documents"] += 1
+                    if isinstance(document, BadRecordError):
+                        record = entry["num_documents"]
+                        self._reject(names[source], record, document)
+                documents += [x if isinstance(x, Document) else Document() for x in made]
+                digest = blake3(self.hash_range(names[source], files[names[source]], start, end))
+                described.append(
+                    {
+                        "source": source,
+                        "start": start,
+                        "end": end,
+                        "num_documents": len(made),
+                        "blake3": digest.hexdigest(),
+                    }
+                )
+            entries.append(
+                {
+                    **self._write_part(f"part-{number:05d}", documents, fixed),
+                    **{f"first_{name}": count for name, count in first.items()},
+                    "ranges": described,
+                }
+            )
+        columns = [
+            {"name": name, "kind": kind, "dtype": DTYPES[kind]}
+            | ({"class_names": fixed.get(name, sorted(self.class_names[name]))} if names_of else {})
+            for name, kind in self.kinds.items()
+            for names_of in [name in self.class_names]
+        ]
+        self.manifest["options"]["keep"] = [each.describe() for each in self.keep]
+        if "targets" not in self.kinds:
+            self.ledger["num_target_tokens"] = self.ledger["num_tokens"]
+        self.manifest |= {"columns": columns, "ledger": self.ledger}
+        self.manifest |= {"sources": list(sources.values()), "parts": entries}
+        (self.folder / "manifest.json").write_text(json.dumps(self.manifest))
+        self.write_lines("rejects.jsonl", self.rejects)
+
+    def read_range(
+        self, name: str, data: bytes, start: int, end: int
+    ) -> Iterator[Document | BadRecordError]:
+        """Yield the documents of a range, or what is wrong with a record."""
+        raise NotImplementedError
+
+    def hash_range(self, name: str, data: bytes, start: int, end: int) -> bytes:
+        """Return the bytes of a range that its checksum is of."""
+        del name
+        return data[start:end]
+
+    def write_lines(self, name: str, entries: list[dict[str, Any]]) -> None:
+        """Write JSON lines, if there is one."""
+        if entries:
+            (self.folder / name).write_text("".join(f"{json.dumps(each)}\n" for each in entries))
+
+    def _reject(self, name: str, record: int, error: BadRecordError) -> None:
+        self.ledger["num_rejected"] += 1
+        entry = {"source": name, "record": record, "byte": error.byte, "reason": str(error)}
+        self.rejects.append(entry)
+
+    def _write_part(
+        self, name: str, documents: list[Document], fixed: dict[str, list[Any]]
+    ) -> dict[str, Any]:
+        dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
+        sequences = [document.sequences for document in documents]
+        flat = [token for document in sequences for ids in document for token in ids]
+        hashes = [xxhash.xxh3_64_intdigest(document.hashed) for document in documents]
+        arrays = {"document_hashes": np.array(hashes, "<u8")}
+        for column, kind in self.kinds.items():
+            values = [x for each in documents for x in each.values.get(column, ())]
+            if column in self.class_names:
+                found = {x for each in documents for x in each.names.get(column, ())}
+                labels = fixed.get(column, sorted(found | {*values} - {None}))
+                self.class_names[column] |= {*labels}
+                values = [-100 if value is None else labels.index(value) for value in values]
+            arrays |= make_column(column, kind, values)
+            if column in self.class_names:
+                spelled = json.dumps(labels, ensure_ascii=False).encode()
+                arrays[f"class_names.{column}"] = np.frombuffer(spelled, np.uint8)
+        contents = {
+            "bin": np.array(flat, dtype).tobytes(),
+            "idx": make_index(sequences, dtype, CODES[dtype.name]),
+            "columns.safetensors": make_tensor_file({"format": "seqpack.columns"}, arrays),
+        }
+        paths = [self.folder / f"{name}.{suffix}" for suffix in contents]
+        for path, data in zip(paths, contents.values(), strict=True):
+            path.write_bytes(data)
+        counts = {
+            "num_documents": len(documents),
+            "num_sequences": sum(map(len, sequences)),
+            "num_tokens": len(flat),
+        }
+        for count, number in counts.items():
+            self.ledger[count] += number
+        targets = [x for each in documents for x in each.values.get("targets", ())]
+        self.ledger["num_target_tokens"] += sum(targets)
+        return {"name": name, **counts, "files": [*map(describe_file, paths)]}
+
+
+def encode_bytes(text: str) -> list[Token]:
+    """Return an id for each byte of a text."""
+    return [(byte, i, i + 1) for i, x in enumerate(text) for byte in x.encode()]
+
+
+def find_affixes(tokenizer_json: bytes, options: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the ids that are added before and after each document."""
+    ids, template = find_ids(tokenizer_json), json.loads(tokenizer_json)["post_processor"]
+    sides: tuple[list[int], list[int]] = ([], [])
+    if template and options["add_special_tokens"] and not options["messages_field"]:
+        is_behind = False
+        for entry in template["single"]:
+            is_behind = is_behind or "Sequence" in entry
+            if "SpecialToken" in entry:
+                sides[is_behind].extend(
+                    template["special_tokens"][entry["SpecialToken"]["id"]]["ids"]
+                )
+    before, behind = sides
+    if options["bos"] is not None and before[:1] != [ids[options["bos"]]]:
+        before.insert(0, ids[options["bos"]])
+    if options["eos"] is not None and behind[-1:] != [ids[options["eos"]]]:
+        behind.append(ids[options["eos"]])
+    return sides
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a file, without their ends."""
+    return data.removesuffix(b"\n").split(b"\n") if data else []
+
+
+@dataclass
+class Text:
+    """What was read of a record."""
+
+    text: str
+    hashed: bytes
+    is_target: list[int] | None = None  # of each character, if the text is made of several fields
+    pieces: list[Piece] | None = None  # of a conversation
+    words: list[str] | None = None
+    values: dict[str, Any] = field(default_factory=dict)  # of the kept fields
+
+
+class StoreWriter(PartsWriter):
+    """Write the store that `tokenize` makes of lines or JSON lines.
+
+    Args:
+        given: the options that differ from the defaults, as in the manifest, but `keep` is spelled
+            as `--keep` is.
+        encode: the tokenizer; None is an id for each byte.
+        render: returns the pieces of a conversation; they stand for its template.
     """
 
-    def __init__(self, folder: Path, tokenizer_json: bytes, given: dict[str, Any]) -> None:
-        self.folder = folder
-        self.options = {**TOKENIZE_OPTIONS, **given}
-        ids = find_ids(tokenizer_json)
-        self.affixes = [[ids[given[name]]] if name in given else [] for name in ("bos", "eos")]
-        self.manifest: dict[str, Any] = {
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer_json: bytes,
+        given: dict[str, Any],
+        encode: Callable[[str], list[Token]] = encode_bytes,
+        render: Callable[[dict[str, Any]], list[Piece]] | None = None,
+    ) -> None:
+        options = self.options = {**TOKENIZE_OPTIONS, **given}
+        manifest = {
             "format": "seqpack.tokens",
             "format_version": 5,
             "made_by": "tokenize",
-            "dtype": "uint16" if max(ids.values()) <= 65_535 else "int32",
-            "vocab_size": len(ids),
-            "max_id": max(ids.values()),
-            **{
-                role: next((ids[name] for name in names if name in ids), None)
-                for role, names in ROLES.items()
-            },
-            "tokenizer_blake3": blake3(tokenizer_json).hexdigest(),
-            "options": self.options,
+            **describe_vocabulary(tokenizer_json),
+            "options": options,
         }
-        kinds = dict(keep.rsplit(":", 1) for keep in self.options["keep"])
-        made = {"targets": "targets"} if given.keys() & {"prompt_field", "overlap"} else {}
-        made |= {"overlap": "int"} if "overlap" in given else {}
-        self.kinds = {**made, **kinds}
-        self.class_names: dict[str, set[Any]] = {
-            name: set() for name, kind in self.kinds.items() if kind in ("class", "tags")
-        }
-        self.ledger = dict.fromkeys(
-            [f"num_{name}_documents" for name in ("empty", "dropped")]
-            + ["num_documents", "num_rejected", "num_sequences", "num_tokens"]
-            + ["num_encoded_tokens", "num_special_tokens_added", "num_truncated_tokens"]
-            + ["num_dropped_tokens", "num_special_tokens_in_text", "num_words_without_token"]
-            + ["num_padding_tokens", "num_empty_sequences"]
-            + ["num_target_tokens", "num_straddling_tokens", "num_overlap_tokens"],
-            0,
-        )
-        folder.mkdir()
+        super().__init__(folder, manifest, options["keep"])
+        if options["prompt_field"] or options["messages_field"] or options["overlap"]:
+            self.kinds["targets"] = "targets"
+        if options["overlap"]:
+            self.kinds["overlap"] = "int"
+        self._render = render
+        self._affixes = find_affixes(tokenizer_json, options)
+        self._ids = find_ids(tokenizer_json)
+        self._encode = encode
+        self._find_special = re.compile("|".join(map(re.escape, find_special(tokenizer_json))))
+        self._spelled: dict[str, dict[str, Any]] = {}
         (folder / "tokenizer.json").write_bytes(tokenizer_json)
 
-    def write(self, files: dict[str, bytes], parts: list[list[int]]) -> None:
-        """Write the store of files; each part holds some of them."""
-        names = list(files)
-        sources: list[dict[str, Any]] = []
-        entries = []
-        for number, members in enumerate(parts):
-            first_document, first_sequence = (
-                self.ledger["num_documents"],
-                self.ledger["num_sequences"],
-            )
-            made: list[list[list[int]]] = []  # the sequences of each document
-            records: list[dict[str, Any]] = []
-            ranges = []
-            for source in members:
-                data = files[names[source]]
-                lines = data.removesuffix(b"\n").split(b"\n") if data else []
-                sources.append(
-                    {
-                        "path": names[source],
-                        "bytes": len(data),
-                        "num_documents": len(lines),
-                        "first_document": first_document + len(made),
-                    }
-                )
-                ranges.append(
-                    {
-                        "source": source,
-                        "start": 0,
-                        "end": len(data),
-                        "num_documents": len(lines),
-                        "blake3": blake3(data).hexdigest(),
-                    }
-                )
-                read = [self._read(names[source], line) for line in lines]
-                made += [self._make_sequences(record) for record in read]
-                records += read
-            entries.append(
-                {
-                    **self._write_part(f"part-{number:05d}", made, records),
-                    "first_document": first_document,
-                    "first_sequence": first_sequence,
-                    "ranges": ranges,
-                }
-            )
-        self.manifest["columns"] = [
-            {"name": name, "kind": kind, "dtype": DTYPES[kind]}
-            | ({"class_names": sorted(self.class_names[name])} if name in self.class_names else {})
-            for name, kind in self.kinds.items()
-        ]
-        types = {
-            name: "boolean" if found <= {False, True} else "string"
-            for name, found in self.class_names.items()
-        }
-        self.options["keep"] = [
-            {"name": name, "kind": kind, "value_type": types.get(name), "class_names": None}
-            for name, kind in self.kinds.items()
-            if name not in ("targets", "overlap")
-        ]
-        if "targets" not in self.kinds:
-            self.ledger["num_target_tokens"] = self.ledger["num_tokens"]
-        self.manifest |= {"ledger": self.ledger, "sources": sources, "parts": entries}
-        (self.folder / "manifest.json").write_text(json.dumps(self.manifest))
+    def write(self, files: dict[str, bytes], parts: Sequence[Sequence[int | Range]]) -> None:
+        """Write the store of files; each part holds some of them, or ranges of their bytes."""
+        lines = [line for name in files for line in split_lines(files[name]) if line.strip()]
+        for each in self.keep:
+            each.choose([*_sample(lines, each.name)])
+        sizes = [len(data) for data in files.values()]
+        ranges = [[(x, 0, sizes[x]) if isinstance(x, int) else x for x in part] for part in parts]
+        self.write_parts(files, ranges)
+        self.write_lines("special_tokens.jsonl", [self._spelled[x] for x in sorted(self._spelled)])
 
-    def _read(self, name: str, line: bytes) -> dict[str, Any]:
-        """Return a record, with the tags of its tokens in place of those of its words."""
+    def read_range(
+        self, name: str, data: bytes, start: int, end: int
+    ) -> Iterator[Document | BadRecordError]:
+        """Yield the documents of a range."""
+        place = start
+        for number, line in enumerate(split_lines(data[start:end])):
+            self._record = (name, data[:start].count(b"\n") + number + 1)
+            try:
+                yield self._make_document(self._read(name, line, is_first=not place))
+            except BadRecordError as error:
+                error.byte = place + (error.byte or 0)
+                yield error
+            place += len(line) + 1
+
+    def _read(self, name: str, line: bytes, *, is_first: bool) -> Text:
+        num_bytes = len(line)
+        line = line.removeprefix(b"\xef\xbb\xbf") if is_first else line
+        try:
+            replaces = self.options["encoding_errors"] == "replace"
+            spelled = line.decode(errors="replace" if replaces else "strict").removesuffix("\r")
+        except UnicodeDecodeError as bad:
+            error = BadRecordError("expected UTF-8")
+            error.byte = num_bytes - len(line) + bad.start
+            raise error from bad
         if not name.endswith(".jsonl"):
-            return {"text": line.decode()}
-        record: dict[str, Any] = json.loads(line)
-        if self.options["prompt_field"]:
-            prompt, completion = (
-                record[self.options[f"{name}_field"]] for name in ("prompt", "completion")
-            )
-            record["text"] = prompt + completion
-            record["is_target"] = [0] * len(prompt.encode()) + [1] * len(completion.encode())
-            fields = {"completion": completion, "prompt": prompt}
-            record["hashed"] = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-        words = record["text"]
-        if isinstance(words, list):
-            record["text"] = " ".join(words)
-            for field in (field for field, kind in self.kinds.items() if kind == "tags"):
-                tags: list[str | None] = []
-                for word, tag in zip(words, record[field], strict=True):
-                    others = len(word.encode()) - 1  # a byte is a token
-                    is_all = self.options["tag_subtokens"] == "all"
-                    tags += [None] * bool(tags) + [tag] + [tag if is_all else None] * others
-                record[field] = tags
-        return record
+            return Text(spelled, spelled.encode())
+        return self._read_record(parse_object(spelled)) if spelled.strip() else Text("", b"")
 
-    def _make_columns(
-        self, documents: list[list[list[int]]], records: list[dict[str, Any]]
-    ) -> dict[str, np.ndarray]:
-        texts = [record.get("hashed", record["text"]) for record in records]
-        hashes = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
-        arrays = {"document_hashes": np.array(hashes, "<u8")}
-        for name, kind in self.kinds.items():
-            values: list[Any] = []
-            for pieces, record in zip(documents, records, strict=True):
-                if name == "overlap":
-                    values += [0, *[self.options["overlap"]] * (len(pieces) - 1)][: len(pieces)]
-                elif name == "targets":
-                    values += record["targets"] if pieces else []
-                elif kind != "tags":
-                    values += [record[name]] * len(pieces)
-                elif pieces:
-                    before, behind = ([None] * len(affix) for affix in self.affixes)
-                    cut = self._cut([*before, *record[name], *behind])
-                    values += [value for piece in cut for value in piece]
-            labels = sorted({value for value in values if value is not None})
-            if name in self.class_names:
-                self.class_names[name] |= set(labels)
-                values = [-100 if value is None else labels.index(value) for value in values]
-            arrays |= make_column(name, kind, values)
-            if name in self.class_names:
-                spelled = json.dumps(labels, ensure_ascii=False).encode()
-                arrays[f"class_names.{name}"] = np.frombuffer(spelled, np.uint8)
-        return arrays
+    def _read_record(self, record: dict[str, Any]) -> Text:
+        if self._render is not None:
+            found = self._read_messages(record)
+        elif self.options["prompt_field"]:
+            names = [self.options[f"{name}_field"] for name in ("prompt", "completion")]
+            prompt, completion = (self._read_text(record, name) for name in names)
+            hashed = spell_fields({"completion": completion, "prompt": prompt})
+            is_target = [0] * len(prompt) + [1] * len(completion)
+            found = Text(prompt + completion, hashed, is_target)
+        else:
+            words = find_field(record, self.options["text_field"])
+            is_words = isinstance(words, list)
+            if is_words and not all(type(word) is str for word in words):
+                raise BadRecordError(f"field '{self.options['text_field']}'")
+            text = " ".join(words) if is_words else self._read_text(record)
+            found = Text(text, text.encode(), words=words if is_words else None)
+        words = found.text if found.words is None else found.words
+        values = {each.name: find_field(record, each.name) for each in self.keep}
+        found.values = {each.name: each.read(values[each.name], words) for each in self.keep}
+        return found
+
+    def _read_text(self, record: dict[str, Any], name: str | None = None) -> str:
+        name = name or self.options["text_field"]
+        text = find_field(record, name)
+        if type(text) is not str:
+            raise BadRecordError(f"field '{name}' is")
+        return text
+
+    def _read_messages(self, record: dict[str, Any]) -> Text:
+        assert self._render is not None
+        messages, tools = (record.get(self.options[f"{x}_field"]) for x in ("messages", "tools"))
+        if not isinstance(messages, list) or not messages:
+            raise BadRecordError("messages")
+        kept = [{k: v for k, v in message.items() if v is not None} for message in messages]
+        pieces = self._render({"messages": kept} | ({"tools": tools} if tools else {}))
+        text = "".join(piece[0] for piece in pieces)
+        is_target = [int(is_target) for piece, _, is_target in pieces for _ in piece]
+        hashed = spell_fields({"messages": kept, **({"tools": tools} if tools else {})})
+        return Text(text, hashed, is_target, pieces)
+
+    def _make_document(self, found: Text) -> Document:
+        """Encode a text, add special tokens and cut it."""
+        ledger, options, (before, behind) = self.ledger, self.options, self._affixes
+        tokens = self._encode_pieces(found.pieces or [(found.text, False, False)])
+        self._count_special(found)
+        ledger["num_encoded_tokens"] += len(tokens)
+        document = Document(hashed=found.hashed)
+        beside = self._find_beside(found, tokens, document)
+        if not tokens:
+            ledger["num_empty_documents"] += 1
+            return document
+        ids, most, overflow = (
+            [id_ for id_, *_ in tokens],
+            options["max_length"],
+            options["overflow"],
+        )
+        num_added, is_whole = len(before) + len(behind), True
+        if most is not None and len(ids) + num_added > most and overflow != "split":
+            assert overflow != "error"
+            if overflow == "drop":
+                ledger["num_dropped_documents"] += 1
+                ledger["num_dropped_tokens"] += len(ids)
+                return Document(hashed=found.hashed, names=document.names)
+            ledger["num_truncated_tokens"] += len(ids) - (most - num_added)
+            ids, is_whole = ids[: most - num_added], False
+        document.sequences = self._cut([*before, *ids, *behind])
+        num_pieces, overlap = len(document.sequences), options["overlap"] or 0
+        for name, entries in beside.items():
+            is_targets = name == "targets"
+            fills = (0 if found.is_target else 1, int(is_whole)) if is_targets else (None, None)
+            whole = [fills[0]] * len(before) + entries[: len(ids)] + [fills[1]] * len(behind)
+            cut = self._cut(whole)
+            if is_targets:
+                cut[1:] = [[0] * overlap + piece[overlap:] for piece in cut[1:]]
+            document.values[name] = [value for piece in cut for value in piece]
+        if overlap:
+            document.values["overlap"] = [0] + [overlap] * (num_pieces - 1)
+        for name, value in found.values.items():
+            if self.kinds[name] != "tags":
+                document.values[name] = [value] * num_pieces
+        ledger["num_overlap_tokens"] += overlap * (num_pieces - 1)
+        ledger["num_special_tokens_added"] += num_added
+        return document
+
+    def _encode_pieces(self, pieces: Sequence[Piece]) -> list[Token]:
+        """Encode a text, of whose pieces some are special tokens."""
+        tokens: list[Token] = []
+        begin = 0
+        for is_special, group in groupby(pieces, lambda piece: piece[1]):
+            texts = [text for text, *_ in group]
+            for text in texts if is_special else ["".join(texts)]:
+                whole = [(self._ids[text], 0, len(text))] if is_special else self._encode(text)
+                tokens += [(id_, begin + a, begin + b) for id_, a, b in whole]
+                begin += len(text)
+        return tokens
 
     def _cut(self, values: list[Any]) -> list[list[Any]]:
         """Cut what the tokens of a document have beside them, or their ids, into pieces."""
@@ -260,64 +515,76 @@ class StoreWriter:
             starts.append(starts[-1] + most - (self.options["overlap"] or 0))
         return [values[start : start + most] for start in starts]
 
-    def _make_sequences(self, record: dict[str, Any]) -> list[list[int]]:
-        ledger, (before, behind) = self.ledger, self.affixes
-        ids, overlap = list(record["text"].encode()), self.options["overlap"] or 0
-        is_target = [0] * len(before) + record.get("is_target", [1] * len(ids))
-        is_target = is_target if "is_target" in record else [1] * len(is_target)
-        is_target += [1] * len(behind)
-        most, overflow = self.options["max_length"], self.options["overflow"]
-        num_added = len(before) + len(behind)
-        ledger["num_documents"] += 1
-        ledger["num_encoded_tokens"] += len(ids)
-        if not ids:
-            ledger["num_empty_documents"] += 1
-            return []
-        if most is not None and len(ids) + num_added > most and overflow != "split":
-            assert overflow != "error"
-            if overflow == "drop":
-                ledger["num_dropped_documents"] += 1
-                ledger["num_dropped_tokens"] += len(ids)
-                return []
-            ledger["num_truncated_tokens"] += len(ids) - (most - num_added)
-            ids = ids[: most - num_added]
-            is_target = is_target[: most - len(behind)] + [0] * len(behind)
-        pieces = self._cut([*before, *ids, *behind])
-        if "targets" in self.kinds:
-            first, *later = self._cut(is_target)
-            targets = [*first, *(x for piece in later for x in [0] * overlap + piece[overlap:])]
-            record["targets"] = targets
-            ledger["num_target_tokens"] += sum(targets)
-        ledger["num_overlap_tokens"] += overlap * (len(pieces) - 1)
-        ledger["num_special_tokens_added"] += num_added
-        ledger["num_sequences"] += len(pieces)
-        ledger["num_tokens"] += sum(map(len, pieces))
-        return pieces
+    def _count_special(self, found: Text) -> None:
+        text = found.text
+        if found.pieces is not None:  # those that the template writes are not counted
+            text = "\0".join(piece for piece, is_special, _ in found.pieces if not is_special)
+        spelled = [token for token in self._find_special.findall(text) if token]
+        self.ledger["num_special_tokens_in_text"] += len(spelled)
+        source, record = self._record
+        for token, count in Counter(spelled).items():
+            entry = self._spelled.setdefault(token, {"token": token, "count": 0, "places": []})
+            entry["count"] += count
+            if len(entry["places"]) < 5:
+                entry["places"].append({"source": source, "record": record})
 
-    def _write_part(
-        self, name: str, documents: list[list[list[int]]], records: list[dict[str, Any]]
-    ) -> dict[str, Any]:
-        dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-        sequences = [ids for document in documents for ids in document]
-        flat = [token for ids in sequences for token in ids]
-        lengths = [len(ids) for ids in sequences]
-        starts = [dtype.itemsize * sum(lengths[:number]) for number in range(len(lengths))]
-        firsts = np.cumsum([0, *map(len, documents)])
-        header = (b"MMIDIDX\0\0", 1, CODES[dtype.name], len(sequences), len(documents) + 1)
-        arrays = (np.array(lengths, "<i4"), np.array(starts, "<i8"), firsts.astype("<i8"))
-        bin_path, idx_path = (self.folder / f"{name}.{suffix}" for suffix in ("bin", "idx"))
-        bin_path.write_bytes(np.array(flat, dtype).tobytes())
-        idx_path.write_bytes(HEADER.pack(*header) + b"".join(array.tobytes() for array in arrays))
-        columns_path = self.folder / f"{name}.columns.safetensors"
-        columns = self._make_columns(documents, records)
-        columns_path.write_bytes(make_tensor_file({"format": "seqpack.columns"}, columns))
-        return {
-            "name": name,
-            "num_documents": len(documents),
-            "num_sequences": len(sequences),
-            "num_tokens": len(flat),
-            "files": [*map(describe_file, (bin_path, idx_path, columns_path))],
-        }
+    def _find_beside(
+        self, found: Text, tokens: list[Token], document: Document
+    ) -> dict[str, list[Any]]:
+        """Return what stands beside each token of a text."""
+        beside: dict[str, list[Any]] = {}
+        if found.is_target is not None:
+            beside["targets"] = [self._is_target(found.is_target, a, b) for _, a, b in tokens]
+        elif "targets" in self.kinds:
+            beside["targets"] = [1] * len(tokens)
+        for each in self.keep:
+            if each.kind == "tags" and found.values:
+                value = found.values[each.name]
+                segments, outside = find_segments(each, value, found.text, found.words)
+                labels = {label for *_, label in segments if label is not None}
+                document.names[each.name] = labels | ({outside} - {None})
+                beside[each.name] = self._find_tags(segments, outside, found.text, tokens)
+        return beside
+
+    def _is_target(self, is_target: list[int], a: int, b: int) -> int:
+        characters = is_target[a:b] if a < b else is_target[max(a - 1, 0) : a + 1]
+        self.ledger["num_straddling_tokens"] += a < b and len({*characters}) > 1
+        return int(all(characters))
+
+    def _find_tags(
+        self, segments: list[Segment], outside: Any, text: str, tokens: list[Token]
+    ) -> list[Any]:
+        tags, begun = [], set()
+        for _, a, b in tokens:
+            begin = next((place for place in range(a, b) if not is_space(text[place])), None)
+            number = next(
+                (n for n, (s, e, _) in enumerate(segments) if begin is not None and s <= begin < e),
+                None,
+            )
+            is_later = number in begun and self.options["tag_subtokens"] != "all"
+            tags.append(None if number is None or is_later else segments[number][2])
+            begun.add(number)
+        lost = [
+            x for n, (*_, x) in enumerate(segments) if n not in begun and x not in (outside, None)
+        ]
+        self.ledger["num_words_without_token"] += len(lost)
+        return tags
+
+
+def spell_fields(fields: dict[str, Any]) -> bytes:
+    """Return the JSON of the fields that a text is made from, which is hashed."""
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _sample(lines: list[bytes], name: str) -> Iterator[Any]:
+    """Yield the values of a field in all records that have one."""
+    for line in lines:
+        try:
+            value = find_field(parse_object(line.decode()), name)
+        except (BadRecordError, UnicodeDecodeError):
+            continue
+        if value is not None:
+            yield value
 
 
 @dataclass
