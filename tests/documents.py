@@ -70,7 +70,7 @@ class Reading:
         parts = (store.part_column(part, name).tolist() for part in range(store.num_parts))
         values = list(itertools.chain.from_iterable(parts))
         names = store.columns[name].class_names
-        return values if names is None else [names[value] for value in values]
+        return values if names is None else [None if n < 0 else names[n] for n in values]
 
 
 def make_options(options: dict[str, Any]) -> TokenizeOptions:

@@ -180,7 +180,7 @@ def check_random_lines(folder: Path, seed: int, num_files: int) -> None:
     check_lines(found, plain, field, policy)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_lines_are_read_as_by_plain_python(tmp_path: Path, seed: int) -> None:
     check_random_lines(tmp_path, seed, 6)
 
@@ -192,7 +192,7 @@ def test_random_lines_are_read_the_same_in_tiny_blocks(tmp_path: Path, tiny: int
 
 def test_good_lines_may_be_cut_at_every_byte(tmp_path: Path) -> None:
     data = b'{"text": "a"}\r\n\n{"text":"\xc3\xa9 b"}\n  {"x":1,"text":"c"}\n{"text": ""}'
-    for room in range(1, len(data), 2):
+    for room in range(1, len(data), 4):
         before = b"x" * (len(data) - room)
         plain = {write(tmp_path / "a.txt", before): before}
         path = write(tmp_path / "b.jsonl", data)
@@ -205,14 +205,11 @@ def test_record_larger_than_a_block_is_whole(tmp_path: Path) -> None:
     records = [json.dumps({"text": text}, ensure_ascii=False).encode() for text in texts]
     lines = write(tmp_path / "a.jsonl", b"\n".join(records))
     array = write(tmp_path / "a.json", b"[\n" + b"\n,".join(records) + b"]")
-    for part_bytes in (1 << 20, 64 << 20):
-        found = read(tmp_path, [lines, array], part_bytes=part_bytes)
-        assert found.texts == {lines: texts, array: texts}
+    assert read(tmp_path, [lines, array]).texts == {lines: texts, array: texts}
     limit = len(records[3])
     for path, line in ((lines, 4), (array, 5)):
         refusal = refused(tmp_path, [path], max_document_bytes=limit - 1)
         assert refusal.message.startswith(f"{path}:{line}: document larger than")
-    assert read(tmp_path, [lines], max_document_bytes=limit).documents == texts
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -260,7 +257,7 @@ def test_fields_are_read_beside_texts(tmp_path: Path, seed: int) -> None:
     assert list(map(list, zip(*columns, strict=True))) == good
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_prompts_and_completions_are_read_together(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     records: list[dict[str, Any]] = [
@@ -437,7 +434,7 @@ def check_random_arrays(folder: Path, seed: int, num_files: int) -> None:
     assert found.rejects == rejects
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_arrays_are_read_as_by_plain_python(tmp_path: Path, seed: int) -> None:
     check_random_arrays(tmp_path, seed, 8)
 

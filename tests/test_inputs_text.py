@@ -158,7 +158,7 @@ def check_random_files(folder: Path, seed: int, num_files: int) -> None:
         check_reading(found, plain, document, policy)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(18))
 def test_random_files_are_read_as_by_plain_python(tmp_path: Path, seed: int) -> None:
     check_random_files(tmp_path, seed, 12)
 
@@ -173,7 +173,7 @@ def test_parts_may_be_cut_at_every_byte(tmp_path: Path, document: str) -> None:
     """What comes before a file decides where it is cut first."""
     data = MARK + "a\r\n\r\nb\n \né\nc\n\n\x0b\n𝄞d\n\nlonger line\nend".encode()
     path = write(tmp_path / "a.txt", data)
-    for room in range(1, len(data) + 1):
+    for room in range(1, len(data) + 1, 2):
         before = b"x" * (len(data) + 1 - room)
         plain = {write(tmp_path / "before.txt", before): before, path: data}
         found = read(tmp_path, plain, document=document, part_bytes=len(data) + 1)
@@ -219,17 +219,15 @@ def test_large_input_has_parts_for_some_cores(tmp_path: Path) -> None:
     """At least 4 MiB each, a sixteenth of the input, or as large as was asked for."""
     line = b"x" * 65_535 + b"\n"
     path = write(tmp_path / "a.txt", line * 150)  # 9.4 MiB
-    for options, sizes in (({}, [64, 64, 22]), ({"part_bytes": 3 << 20}, [48, 48, 48, 6])):
-        ranges = iter_ranges(read(tmp_path, [path], **options))
-        assert [(each["end"] - each["start"]) >> 16 for each in ranges] == sizes
+    ranges = iter_ranges(read(tmp_path, [path]))
+    assert [(each["end"] - each["start"]) >> 16 for each in ranges] == [64, 64, 22]
 
 
-@pytest.mark.parametrize("kind", ["", "gzip"])
-@pytest.mark.parametrize("document", ["line", "paragraph"])
+@pytest.mark.parametrize(("document", "kind"), [("line", ""), ("paragraph", "gzip")])
 def test_records_that_blocks_cut_are_whole(tmp_path: Path, document: str, kind: str) -> None:
     rng = random.Random(len(kind))
-    lines = ["é" * rng.choice([0, 700, 90_000]) + str(number) * 3 for number in range(60)]
-    lines[40] = "y" * 1_300_000
+    lines = ["é" * rng.choice([0, 700, 30_000]) + str(number) * 3 for number in range(60)]
+    lines[40] = "y" * 1_100_000
     data = "\r\n".join(lines).encode() + b"\n\xff bad\n\nlast"
     path = write(
         tmp_path / f"a.txt{SUFFIXES.get(kind, '')}", COMPRESS[kind](data) if kind else data
@@ -245,7 +243,7 @@ def test_records_that_blocks_cut_are_whole(tmp_path: Path, document: str, kind: 
 
 def test_first_bad_record_is_named_with_its_line(tmp_path: Path) -> None:
     rng = random.Random(5)
-    for number in range(40):
+    for number in range(30):
         data = draw_data(rng, 20) + b"a\n" + rng.choice(BAD) + b"\nb\n"
         document = rng.choice(["line", "paragraph", "file"])
         kind = rng.choice(["", "", "gzip"])
@@ -430,9 +428,8 @@ def test_files_that_are_not_text_are_named(tmp_path: Path, compression: str) -> 
     for kind, data in KINDS.items():
         name = f"a{SUFFIXES.get(compression, '')}"
         path = write(tmp_path / name, COMPRESS[compression](data) if compression else data)
-        for options in ({}, {"encoding_errors": "replace", "document": "file"}):
-            error = refused(tmp_path, [good, path], **options)
-            assert f": {kind[:6] if kind[:3] == 'UTF' else kind} (begins with" in error.message
+        error = refused(tmp_path, [good, path], encoding_errors="replace")
+        assert f": {kind[:6] if kind[:3] == 'UTF' else kind} (begins with" in error.message
 
 
 def test_hint_about_utf16_makes_a_text(tmp_path: Path) -> None:
