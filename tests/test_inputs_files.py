@@ -1114,7 +1114,8 @@ def make_ids(root: str, tmp_path: Path) -> None:
     np.save(file, np.array([8, 0], np.uint16))
     write(f"{root}/c.npy", file.getvalue())
     write(f"{root}/d.jsonl", b'{"input_ids": [9]}')
-    make_files(root, "e.txt", "f.data")
+    make_files(root, "e.txt")
+    write(f"{root}/f.data", np.array([5, 0], np.uint16).tobytes())
 
 
 PAIR = [[1, 2], [3], [4]]
