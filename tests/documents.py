@@ -6,10 +6,14 @@ documents, hashes of texts, and that the ranges of its parts are all bytes of ev
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import itertools
 import json
+import lzma
 import random
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,21 @@ from seqpack_cli import (
     tokenize,
 )
 
-SPLITTERS = (DocumentOptions, FileOptions, TargetOptions)
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+CHECKED = {zstd.CompressionParameter.checksum_flag: 1}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: zstd.compress(data, options=CHECKED),
+}
+MARK = b"\xef\xbb\xbf"
+ONE = Executor(num_workers=1)
 Text = str | None  # None: the record was rejected
 Reject = tuple[str, int, int | None]  # source, record from 1, byte
 
@@ -64,6 +82,13 @@ class Reading:
         """Return the texts of all sources."""
         return list(itertools.chain.from_iterable(self.texts.values()))
 
+    @property
+    def hashes(self) -> list[int]:
+        """Return the hash of each document."""
+        store = open_store(self.folder)
+        parts = (store.part_hashes(part).tolist() for part in range(store.num_parts))
+        return list(itertools.chain.from_iterable(parts))
+
     def column(self, name: str) -> list[Any]:
         """Return the values of a column, one for each sequence; a class by its name."""
         store = open_store(self.folder)
@@ -76,25 +101,21 @@ class Reading:
 def make_options(options: dict[str, Any]) -> TokenizeOptions:
     """Return the options of a run, each by its own name."""
     found: dict[str, Any] = dict(options)
-    for name, kind in (("documents", DocumentOptions), ("files", FileOptions)):
+    kinds = {"documents": DocumentOptions, "files": FileOptions, "targets": TargetOptions}
+    for name, kind in kinds.items():
         inside = {field.name for field in fields(kind)} & set(found)
         found[name] = kind(**{key: found.pop(key) for key in inside})
-    inside = {field.name for field in fields(TargetOptions)} & set(found)
-    found["targets"] = TargetOptions(**{key: found.pop(key) for key in inside})
     return TokenizeOptions(**found)
 
 
-def read(
-    folder: Path, inputs: Iterable[object], *, num_workers: int = 1, **options: Any
-) -> Reading:
+def read(folder: Path, inputs: Iterable[object], **options: Any) -> Reading:
     """Tokenize inputs into a new folder below one, and read the store."""
     output = new_folder(folder)
     notices: list[str] = []
     progress = Progress(on_notice=notices.append)
-    executor = Executor(num_workers=num_workers)
     names = list(map(str, inputs))
-    tokenize(names, output, make_options(options), executor=executor, progress=progress)
-    return read_store(output, notices, makes_texts="targets" not in options)
+    tokenize(names, output, make_options(options), executor=ONE, progress=progress)
+    return read_store(output, notices)
 
 
 def new_folder(folder: Path) -> Path:
@@ -102,7 +123,7 @@ def new_folder(folder: Path) -> Path:
     return next(path for n in itertools.count() if not (path := folder / f"store-{n}").exists())
 
 
-def read_store(output: Path, notices: Sequence[str] = (), *, makes_texts: bool = True) -> Reading:
+def read_store(output: Path, notices: Sequence[str] = ()) -> Reading:
     """Read a store of bytes."""
     store = open_store(output)
     manifest = json.loads((output / "manifest.json").read_bytes())
@@ -127,11 +148,13 @@ def read_store(output: Path, notices: Sequence[str] = (), *, makes_texts: bool =
     found.skipped = json.loads((output / "run.json").read_bytes()).get("skipped", {})
     check_counts(found)
     check_ranges(found)
-    if makes_texts and not manifest["options"]["prompt_field"]:
-        hashes = [number for part in range(store.num_parts) for number in store.part_hashes(part)]
-        expected = [xxhash.xxh3_64_intdigest((text or "").encode()) for text in found.documents]
-        assert hashes == expected or manifest["options"]["messages_field"]
+    if not manifest["options"]["prompt_field"] and not manifest["options"]["messages_field"]:
+        assert found.hashes == [hash_text(text or "") for text in found.documents]
     return found
+
+
+def hash_text(text: str) -> int:
+    return int(xxhash.xxh3_64_intdigest(text.encode()))
 
 
 def check_counts(found: Reading) -> None:
@@ -184,20 +207,22 @@ def write(path: object, data: bytes) -> str:
     return name
 
 
-def refused(folder: Path, inputs: Iterable[object], **options: Any) -> DataError:
-    """Return the error about inputs that cannot be read; there is no store then."""
-    output = new_folder(folder)
+def write_packed(path: Path, data: bytes) -> str:
+    """Write a file that is compressed as its last suffix says."""
+    return write(path, COMPRESS.get(path.suffix.lower(), bytes)(data))
+
+
+def refused(folder: Path, inputs: Sequence[object], said: str = "", **options: Any) -> DataError:
+    """Return the error about the last input, and check how it goes on; there is no store then."""
+    output, names = new_folder(folder), list(map(str, inputs))
     with pytest.raises(DataError) as caught:
-        tokenize(
-            list(map(str, inputs)),
-            output,
-            make_options(options),
-            executor=Executor(num_workers=1),
-        )
+        tokenize(names, output, make_options(options), executor=ONE)
     assert not (output / "manifest.json").exists()
+    expected = f"{names[-1]}:{said}"
+    assert caught.value.message[: len(expected)] == expected
     return caught.value
 
 
 def draw_part_bytes(size: int, rng: random.Random) -> int:
-    """Return the size of a part that cuts a file into a few."""
-    return rng.randint(max(1, size // 3), max(1, size - 1))
+    """Return the size of parts that are large, or of which the input has a few."""
+    return rng.choice([1 << 20, rng.randint(max(1, size // 3), max(1, size - 1))])

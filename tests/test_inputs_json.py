@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import Reading, Text, draw_part_bytes, draw_text, read, refused, write
+from documents import Text, draw_part_bytes, draw_text, read, refused, write, write_packed
 
 from seqpack_cli import (
     DataError,
@@ -149,35 +147,24 @@ def read_lines(data: bytes, field: str, policy: str) -> tuple[list[Text], list[t
     return texts, bad
 
 
-def check_lines(found: Reading, plain: dict[str, bytes], field: str, policy: str) -> None:
+def check_random_lines(folder: Path, seed: int, num_files: int) -> None:
+    rng = random.Random(seed)
+    field, policy = rng.choice(FIELDS), rng.choice(["replace", "skip"])
+    plain = {write(folder / "z.jsonl", token := json.dumps({field: "a token"}).encode()): token}
+    for number in range(num_files):
+        lines = [draw_line(field, rng) for _ in range(rng.choice([1, 2, 8, 30]))]
+        data = MARK * (rng.random() < 0.2) + b"\n".join(lines) + b"\n" * rng.randint(0, 1)
+        name = f"{number}{rng.choice(['.jsonl', '.ndjson', '.JSONL.gz'])}"
+        plain[write_packed(folder / name, data)] = data
+    options = {"text_field": field, "encoding_errors": policy, "on_bad_record": "skip"}
+    part_bytes = draw_part_bytes(sum(map(len, plain.values())), rng)
+    found = read(folder, plain, part_bytes=part_bytes, **options)
     rejects = []
     for path, data in plain.items():
         texts, bad = read_lines(data, field, policy)
         assert found.texts[path] == texts, path
         rejects += [(path, *pair) for pair in bad]
     assert found.rejects == rejects
-
-
-def check_random_lines(folder: Path, seed: int, num_files: int) -> None:
-    rng = random.Random(seed)
-    field, policy = rng.choice(FIELDS), rng.choice(["replace", "skip"])
-    token = json.dumps({field: "a token"}).encode()
-    plain = {write(folder / "z.jsonl", token): token}
-    for number in range(num_files):
-        lines = [draw_line(field, rng) for _ in range(rng.choice([1, 2, 8, 30]))]
-        data = MARK * (rng.random() < 0.2) + b"\n".join(lines) + b"\n" * rng.randint(0, 1)
-        suffix = rng.choice([".jsonl", ".ndjson", ".JSONL.gz"])
-        packed = gzip.compress(data) if suffix.endswith("gz") else data
-        plain[write(folder / f"{number}{suffix}", packed)] = data
-    found = read(
-        folder,
-        plain,
-        text_field=field,
-        encoding_errors=policy,
-        on_bad_record="skip",
-        part_bytes=rng.choice([1 << 20, draw_part_bytes(sum(map(len, plain.values())), rng)]),
-    )
-    check_lines(found, plain, field, policy)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -208,8 +195,7 @@ def test_record_larger_than_a_block_is_whole(tmp_path: Path) -> None:
     assert read(tmp_path, [lines, array]).texts == {lines: texts, array: texts}
     limit = len(records[3])
     for path, line in ((lines, 4), (array, 5)):
-        refusal = refused(tmp_path, [path], max_document_bytes=limit - 1)
-        assert refusal.message.startswith(f"{path}:{line}: document larger than")
+        refused(tmp_path, [path], f"{line}: document larger", max_document_bytes=limit - 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -228,12 +214,7 @@ def test_fields_are_read_beside_texts(tmp_path: Path, seed: int) -> None:
         record: dict[str, Any] = {"text": f"{number}", "in": {"n": values.pop("n")}, **values}
         is_bad = rng.random() < (0.1 if seed % 2 else 0)
         if is_bad:
-            bad = {
-                "f": [None, "1", True],
-                "s": [None, 1, "\ud800"],
-                "c": [1, None],
-                "b": [0, "true"],
-            }
+            bad = {"f": [None, "1", True], "s": [None, 1, "\ud800"], "c": [1, None], "b": [0, "t"]}
             name = rng.choice([*bad, "in", "text"])
             record[name] = rng.choice(bad.get(name, [{"n": 2**63}, {"n": 1.5}, {"m": 1}, 3, None]))
             if rng.random() < 0.3:
@@ -243,14 +224,9 @@ def test_fields_are_read_beside_texts(tmp_path: Path, seed: int) -> None:
     keep = ["in.n:int", "f:float", "s:text", "c:class", "b:class"]
     data = "\n".join(spell(record, rng) for record in records).encode(errors="surrogatepass")
     path = write(tmp_path / "a.jsonl", data)
-    found = read(
-        tmp_path,
-        [path],
-        keep=keep,
-        on_bad_record="skip",
-        encoding_errors="skip",
-        part_bytes=rng.choice([1 << 20, draw_part_bytes(len(data), rng)]),
-    )
+    options = {"on_bad_record": "skip", "encoding_errors": "skip"}
+    part_bytes = draw_part_bytes(len(data), rng)
+    found = read(tmp_path, [path], keep=keep, part_bytes=part_bytes, **options)
     good = [values for values in expected if values is not None]
     assert [text is None for text in found.documents] == [values is None for values in expected]
     columns = [found.column(name.partition(":")[0]) for name in keep]
@@ -271,18 +247,10 @@ def test_prompts_and_completions_are_read_together(tmp_path: Path, seed: int) ->
         records[number][name] = rng.choice([None, 1, {"q": 2}, {}, ["t"]])
         expected[number] = None
     lines = "\n".join(spell(record, rng) for record in records)
-    paths = [
-        write(tmp_path / "a.jsonl", lines.encode()),
-        write(tmp_path / "b.json", json.dumps(records).encode()),
-    ]
-    found = read(
-        tmp_path,
-        paths,
-        prompt_field="x.q",
-        completion_field="a",
-        keep=["k:int"],
-        on_bad_record="skip",
-    )
+    files = {"a.jsonl": lines, "b.json": json.dumps(records)}
+    paths = [write(tmp_path / name, data.encode()) for name, data in files.items()]
+    options = {"prompt_field": "x.q", "completion_field": "a", "keep": ["k:int"]}
+    found = read(tmp_path, paths, on_bad_record="skip", **options)
     assert found.texts == dict.fromkeys(paths, expected)
     assert found.column("k") == [n for n in range(30) if n not in bad] * 2
     targets = sum(len(r["a"].encode()) for n, r in enumerate(records) if n not in bad)
@@ -292,23 +260,22 @@ def test_prompts_and_completions_are_read_together(tmp_path: Path, seed: int) ->
 # One bad record
 
 
-@pytest.mark.parametrize("number", range(len(NO_RECORDS)))
-def test_line_that_is_no_record_is_named_or_skipped(tmp_path: Path, number: int) -> None:
-    line = NO_RECORDS[number]
-    data = b'{"text": "a"}\r\n\n' + line + b'\n{"text": "b"}\n' + line
-    path = write(tmp_path / "a.jsonl", data)
-    assert refused(tmp_path, [path], encoding_errors="skip").message.startswith(f"{path}:3: ")
+def test_lines_that_are_no_records_are_named_or_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for line in NO_RECORDS:
+        write(path, b'{"text": "a"}\r\n\n' + line + b'\n{"text": "b"}\n')
+        refused(tmp_path, [path], "3: ", encoding_errors="skip")
+    write(path, b'{"text": "a"}\n' + b"\n".join(NO_RECORDS) + b'\n{"text": "b"}')
     found = read(tmp_path, [path], on_bad_record="skip")
-    assert found.documents == ["a", "", None, "b", None]
-    assert found.rejects == [(path, 3, 16), (path, 5, len(data) - len(line))]
+    assert found.documents == ["a", *[None] * len(NO_RECORDS), "b"]
+    starts = [14 + sum(map(len, NO_RECORDS[:number])) + number for number in range(len(NO_RECORDS))]
+    assert found.rejects == [(str(path), number, byte) for number, byte in enumerate(starts, 2)]
 
 
 @pytest.mark.parametrize("value", BAD_VALUES, ids=repr)
 def test_value_that_is_no_text_is_named_or_skipped(tmp_path: Path, value: Any) -> None:
     path = write(tmp_path / "a.jsonl", json.dumps({"a": {"b": value}}).encode() + b'\n{"a.b":"x"}')
-    error = refused(tmp_path, [path], text_field="a.b")
-    assert error.message.startswith(f"{path}:1: field 'a.b' ")
-    assert error.hint
+    assert refused(tmp_path, [path], "1: field 'a.b' ", text_field="a.b").hint
     found = read(tmp_path, [path], text_field="a.b", on_bad_record="skip")
     assert found.documents == [None, "x"]
 
@@ -329,10 +296,7 @@ def test_missing_field_is_named_with_those_that_are_there(
     tmp_path: Path, record: Any, field: str, found: str
 ) -> None:
     path = write(tmp_path / "a.jsonl", json.dumps(record).encode())
-    error = refused(tmp_path, [path], text_field=field)
-    assert error.message.startswith(f"{path}:1: no field '{field}' (found: {found}")
-    path = write(tmp_path / "a.json", json.dumps([record]).encode())
-    assert f"no field '{field}'" in refused(tmp_path, [path], text_field=field).message
+    refused(tmp_path, [path], f"1: no field '{field}' (found: {found}", text_field=field)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +335,7 @@ def test_hint_names_the_option_to_change(
 
 def test_lines_of_an_array_that_is_named_wrongly_have_a_hint(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'[\n{"text": "a"},\n{"text": "b"}\n]\n')
-    error = refused(tmp_path, [path])
-    assert error.message.startswith(f"{path}:1: not JSON")
-    assert "--format json" in str(error.hint)
+    assert "--format json" in str(refused(tmp_path, [path], "1: not JSON").hint)
     assert read(tmp_path, [path], file_format="json").documents == ["a", "b"]
 
 
@@ -417,19 +379,12 @@ def check_random_arrays(folder: Path, seed: int, num_files: int) -> None:
             elements.append(json.dumps(value, indent=indent, ensure_ascii=rng.random() < 0.5))
             texts.append(read_record(elements[-1].encode(), field, "error")[0])
         data, starts = spell_array(elements, rng)
-        suffix = rng.choice([".json", ".json.xz", ".JSON"])
-        packed = lzma.compress(data) if suffix.endswith("xz") else data
-        path = write(folder / f"{number}{suffix}", packed)
+        path = write_packed(folder / f"{number}{rng.choice(['.json', '.json.xz', '.JSON'])}", data)
         expected[path] = texts
         rejects += [(path, n + 1, starts[n]) for n, text in enumerate(texts) if text is None]
     total = sum(Path(path).stat().st_size for path in expected)
-    found = read(
-        folder,
-        expected,
-        text_field=field,
-        on_bad_record="skip",
-        part_bytes=rng.choice([1 << 20, draw_part_bytes(total, rng)]),
-    )
+    options = {"text_field": field, "part_bytes": draw_part_bytes(total, rng)}
+    found = read(folder, expected, on_bad_record="skip", **options)
     assert found.texts == expected
     assert found.rejects == rejects
 
@@ -448,7 +403,7 @@ def test_array_may_hold_lines(tmp_path: Path) -> None:
     """A .json file whose second line begins with an object too is JSON lines."""
     data = b'\xef\xbb\xbf\n{"text": "a"}\n\n {"text": "b"}\n'
     for name in ("a.json", "a.json.gz"):
-        path = write(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data)
+        path = write_packed(tmp_path / name, data)
         assert read(tmp_path, [path]).documents == ["", "a", "", "b"]
     long = json.dumps({"text": "a" * 1_500_000}).encode()
     path = write(tmp_path / "b.json", long + b"\n" + long)
@@ -458,29 +413,29 @@ def test_array_may_hold_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said", "hint"),
     [
-        (b"", ": no JSON", ""),
-        (b" \n\n", ": no JSON", ""),
-        (b'{"text": "a"}', ": an object that begins with", "--format jsonl"),
-        (b'{\n "text": "a"\n}\n', ": an object that begins with", "--format jsonl"),
-        (b'{"a": 1}\n[', ": an object that begins with", "--format jsonl"),
-        (b'{"v": 1, "data": [{"text": "a"}]}', ": an object", "jq -c '.data[]'"),
-        (b'{"1": "one", "2": "two"}', ": an object", "jq -c 'to_entries"),
-        (b"text", ": a file that begins with", "--format jsonl"),
-        (b'[{"text": "a"},\n{"text": "b"', ":2: truncated", "copy"),
-        (b'[{"text": "a"}', ":1: truncated", "copy"),
-        (b'[{"text": "a]"}, "', ":1: truncated", "copy"),
-        (b"[", ":1: truncated", "copy"),
-        (b"\n[\\", ":2: truncated", "copy"),
-        (b'[{"text": "a"}}', ":1: '}', expected ']'", ""),
-        (b"[]\n ]", ":2: ']', expected the end", ""),
-        (b'[{"text": "a"}]\n\n[]', ":3: '[]', expected the end", ""),
-        (b'[{"text": "a"}, ]', ":1: record 2: nothing between commas", "correct"),
-        (b'[, {"text": "a"}]', ":1: record 1: nothing between commas", "correct"),
-        (b'[\n{"text": "a"\n"b"}]', ":2: record 1: not JSON at line 2", "correct"),
-        (b'[{"text": "a"} {"text": "b"}]', ":1: record 1: not JSON", "correct"),
-        (b'[{"text": "a"},\n\n {"text": "b}]', ":3: truncated", "copy"),
-        (b'["%s"]' % (b"a" * 99), ":1: document larger than 90 bytes", "larger"),
-        (b'[1, "%s' % (b"a" * 99), ":1: document larger than 90 bytes", "larger"),
+        (b"", " no JSON", ""),
+        (b" \n\n", " no JSON", ""),
+        (b'{"text": "a"}', " an object that begins with", "--format jsonl"),
+        (b'{\n "text": "a"\n}\n', " an object that begins with", "--format jsonl"),
+        (b'{"a": 1}\n[', " an object that begins with", "--format jsonl"),
+        (b'{"v": 1, "data": [{"text": "a"}]}', " an object", "jq -c '.data[]'"),
+        (b'{"1": "one", "2": "two"}', " an object", "jq -c 'to_entries"),
+        (b"text", " a file that begins with", "--format jsonl"),
+        (b'[{"text": "a"},\n{"text": "b"', "2: truncated", "copy"),
+        (b'[{"text": "a"}', "1: truncated", "copy"),
+        (b'[{"text": "a]"}, "', "1: truncated", "copy"),
+        (b"[", "1: truncated", "copy"),
+        (b"\n[\\", "2: truncated", "copy"),
+        (b'[{"text": "a"}}', "1: '}', expected ']'", ""),
+        (b"[]\n ]", "2: ']', expected the end", ""),
+        (b'[{"text": "a"}]\n\n[]', "3: '[]', expected the end", ""),
+        (b'[{"text": "a"}, ]', "1: record 2: nothing between commas", "correct"),
+        (b'[, {"text": "a"}]', "1: record 1: nothing between commas", "correct"),
+        (b'[\n{"text": "a"\n"b"}]', "2: record 1: not JSON at line 2", "correct"),
+        (b'[{"text": "a"} {"text": "b"}]', "1: record 1: not JSON", "correct"),
+        (b'[{"text": "a"},\n\n {"text": "b}]', "3: truncated", "copy"),
+        (b'["%s"]' % (b"a" * 99), "1: document larger than 90 bytes", "larger"),
+        (b'[1, "%s' % (b"a" * 99), "1: document larger than 90 bytes", "larger"),
     ],
 )
 def test_file_that_is_no_array_is_an_error(
@@ -488,18 +443,17 @@ def test_file_that_is_no_array_is_an_error(
 ) -> None:
     good = write(tmp_path / "good.txt", b"good")
     for name in ("a.json", "b.json.gz"):
-        path = write(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data)
-        error = refused(tmp_path, [good, path], on_bad_record="skip", max_document_bytes=90)
-        assert error.message.startswith(f"{path}{said}")
+        inputs = [good, write_packed(tmp_path / name, data)]
+        error = refused(tmp_path, inputs, said, on_bad_record="skip", max_document_bytes=90)
         assert hint in str(error.hint)
 
 
 def test_bad_element_is_named_by_line_and_number(tmp_path: Path) -> None:
     data = b'[{"text": "a"},\n 7, "x, ]",\n{"text": "\xff"}, {"text": "b"}]'
     path = write(tmp_path / "a.json", data)
-    assert refused(tmp_path, [path]).message.startswith(f"{path}:2: record 2: ")
     options = {"on_bad_record": "skip"}
-    assert refused(tmp_path, [path], **options).message.startswith(f"{path}:3: record 4: byte 0xff")
+    refused(tmp_path, [path], "2: record 2: ")
+    refused(tmp_path, [path], "3: record 4: byte 0xff", **options)
     found = read(tmp_path, [path], encoding_errors="skip", **options)
     assert found.documents == ["a", None, None, None, "b"]
     assert [byte for *_, byte in found.rejects] == [17, 20, 38]
@@ -509,8 +463,7 @@ def test_bad_element_is_named_by_line_and_number(tmp_path: Path) -> None:
 def test_every_cut_of_an_array_is_an_error(tmp_path: Path) -> None:
     data = b'[{"text": "a"}, {"text": "b\\""},\n {"x": [1, {}], "text": "c"}] '
     for end in range(1, len(data) - 1, 3):
-        path = write(tmp_path / "a.json", data[:end])
-        assert refused(tmp_path, [path]).message.startswith(f"{path}:")
+        refused(tmp_path, [write(tmp_path / "a.json", data[:end])])
 
 
 def test_numbers_of_any_size_may_stand_beside_a_text(tmp_path: Path) -> None:
