@@ -308,6 +308,8 @@ def test_missing_field_is_named_with_those_that_are_there(
         ({"chat": [{"role": "user", "content": "a"}]}, {}, "pass --messages-field chat"),
         ({"chat": [{"from": "human"}], "body": "x"}, {}, "pass --messages-field chat"),
         ({"text": [{"role": "user"}]}, {}, "pass --messages-field text"),
+        ({"text": "x", "m": [{"role": "u"}]}, {"text_field": "body"}, "pass --text-field text"),
+        ({"text": "x", "long": "the longest"}, {"text_field": "body"}, "pass --text-field text"),
         ({"text": ["a", "b"]}, {}, "join the words"),
         ({"text": "a", "lable": 1}, {"keep": ["label:int"]}, "pass --keep lable"),
         ({"text": "a", "x": 1}, {"keep": ["label:int"]}, "on-bad-record skip"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import itertools
 import json
@@ -16,18 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xxhash
 from documents import (
-    MARKS,
+    MARK,
+    ONE,
     Text,
     draw_text,
+    hash_text,
     new_folder,
     read,
     refused,
     write,
+    write_packed,
 )
 
-from seqpack_cli import DataError, Executor, ImportOptions, import_store, open_store
+from seqpack_cli import DataError, ImportOptions, import_store, open_store
 from seqpack_cli.limits import LIMITS
 
 ROOT = Path(__file__).parent
@@ -57,7 +58,7 @@ def check_random_csv(folder: Path, seed: int, num_files: int) -> None:
         delimiter = "\t" if "tsv" in suffix.lower() else ","
         end = rng.choice(["\n", "\r\n"])
         header = rng.choice([["text", "id"], ["id", "text"], ['"text"', "id"]])
-        data = rng.choice([b"", b"\xef\xbb\xbf"]) + (delimiter.join(header) + end).encode()
+        data = rng.choice([b"", MARK]) + (delimiter.join(header) + end).encode()
         place = "text" in header[1]
         texts: list[Text] = []
         raw = b""
@@ -81,8 +82,7 @@ def check_random_csv(folder: Path, seed: int, num_files: int) -> None:
             data = data.removesuffix(end.encode())
             if texts and not raw:  # then there is no last line
                 texts.pop()
-        packed = gzip.compress(data) if suffix.endswith("gz") else data
-        expected[write(folder / f"{number}{suffix}", packed)] = texts
+        expected[write_packed(folder / f"{number}{suffix}", data)] = texts
     found = read(folder, expected, encoding_errors=policy, on_bad_record="skip")
     assert found.texts == expected
     paths = list(expected)[1:]
@@ -139,28 +139,27 @@ def test_rows_that_no_writer_makes_are_read(tmp_path: Path, data: str, texts: li
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ('text,id\n"a\na",1\n\nb,2,3\nc,3\n', ":5: 3 fields, expected 2"),
-        ("text,id\na,1\nb\n", ":3: 1 fields, expected 2"),
-        ('text,id\na,1\n"b"b,2\n', ":3: not CSV"),
-        ('text,id\na,1\n"b,2\nc,3\n', ":3: not CSV"),
-        ("text\na\rb\nc\n", ":2: not CSV"),
-        ("body,id\na,1\n", ":1: no column 'text' (found: 'body', 'id')"),
-        ("\ntext\na\n", ":1: no column 'text' (found: none)"),
-        ("text,id,text\na,1,b\n", ":1: 2 columns named 'text'"),
-        ('"te"xt,id\ntext,id\na,1\n', ":1: not CSV"),
-        ("te\rxt,id\na,1\n", ":1: not CSV"),
-        ('text,id\n"a\nb\udce9",1\n', ":2: byte 0xe9, expected UTF-8"),
-        ("text\nx\udced\udca0\udc80\n", ":2: byte 0xed, expected UTF-8"),
-        ("te\udcffxt,id\na,1\n", ":1: no column 'text'"),
+        ('text,id\n"a\na",1\n\nb,2,3\nc,3\n', "5: 3 fields, expected 2"),
+        ("text,id\na,1\nb\n", "3: 1 fields, expected 2"),
+        ('text,id\na,1\n"b"b,2\n', "3: not CSV"),
+        ('text,id\na,1\n"b,2\nc,3\n', "3: not CSV"),
+        ("text\na\rb\nc\n", "2: not CSV"),
+        ("body,id\na,1\n", "1: no column 'text' (found: 'body', 'id')"),
+        ("\ntext\na\n", "1: no column 'text' (found: none)"),
+        ("text,id,text\na,1,b\n", "1: 2 columns named 'text'"),
+        ('"te"xt,id\ntext,id\na,1\n', "1: not CSV"),
+        ("te\rxt,id\na,1\n", "1: not CSV"),
+        ('text,id\n"a\nb\udce9",1\n', "2: byte 0xe9, expected UTF-8"),
+        ("text\nx\udced\udca0\udc80\n", "2: byte 0xed, expected UTF-8"),
+        ("te\udcffxt,id\na,1\n", "1: no column 'text'"),
     ],
 )
 def test_fault_of_csv_is_named_by_its_line(tmp_path: Path, data: str, said: str) -> None:
     path = write(tmp_path / "a.csv", data.encode(errors="surrogateescape"))
     good = write(tmp_path / "good.txt", b"good")
-    assert refused(tmp_path, [good, path]).message.startswith(f"{path}{said}")
-    if ":1:" in said:  # else the row after it would name the columns
-        error = refused(tmp_path, [good, path], on_bad_record="skip", encoding_errors="skip")
-        assert error.message.startswith(f"{path}{said}")
+    refused(tmp_path, [good, path], said)
+    if said.startswith("1:"):  # else the row after it would name the columns
+        refused(tmp_path, [good, path], said, on_bad_record="skip", encoding_errors="skip")
 
 
 @pytest.mark.parametrize(
@@ -170,13 +169,13 @@ def test_fault_of_csv_is_named_by_its_line(tmp_path: Path, data: str, said: str)
 def test_row_of_csv_above_the_limit_is_named(tmp_path: Path, row: str, size: int) -> None:
     path = write(tmp_path / "a.csv", f"text,id\na,1\n{row}\nb,2\n".encode())
     assert len(read(tmp_path, [path], max_document_bytes=size).documents) == 3
-    error = refused(tmp_path, [path], max_document_bytes=size - 1, on_bad_record="skip")
-    assert error.message.startswith(f"{path}:3: document larger than {size - 1} bytes")
+    options = {"max_document_bytes": size - 1, "on_bad_record": "skip"}
+    refused(tmp_path, [path], f"3: document larger than {size - 1} bytes", **options)
 
 
 def test_quote_without_an_end_is_not_read_without_end(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'text\n"' + b"line\n" * 1000)
-    assert refused(tmp_path, [path], max_document_bytes=100).message.startswith(f"{path}:2: docu")
+    refused(tmp_path, [path], "2: document larger", max_document_bytes=100)
 
 
 def test_large_csv_is_read_in_blocks(tmp_path: Path) -> None:
@@ -274,21 +273,11 @@ def check_random_tables(folder: Path, seed: int, num_files: int) -> None:
         expected[write_table(folder / f"{number}{suffix}", table, rng)] = texts
     good = json.dumps({field: "a token"}).encode()
     expected[write(folder / "z.jsonl", good)] = ["a token"]
-    found = read(
-        folder,
-        expected,
-        text_field=field,
-        encoding_errors=policy,
-        on_bad_record="skip",
-        part_bytes=rng.choice([1 << 20, 2000, 300]),
-    )
+    options = {"text_field": field, "part_bytes": rng.choice([1 << 20, 2000, 300])}
+    found = read(folder, expected, encoding_errors=policy, on_bad_record="skip", **options)
     assert found.texts == expected
-    assert found.rejects == [
-        (path, number, None)
-        for path, texts in expected.items()
-        for number, text in enumerate(texts, 1)
-        if text is None
-    ]
+    bad = [(p, n) for p in expected for n, text in enumerate(expected[p], 1) if text is None]
+    assert found.rejects == [(*place, None) for place in bad]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -318,22 +307,17 @@ def test_parquet_is_cut_between_row_groups(tmp_path: Path) -> None:
         found = read(tmp_path, [path], part_bytes=part_bytes)
         assert found.documents == texts
         assert [part["num_documents"] for part in found.manifest["parts"]] == counts
-    sizes = [
-        [piece["end"] - piece["start"] for piece in part["ranges"]]
-        for part in read(tmp_path, [path, path.replace("a", "a")], part_bytes=1).manifest["parts"]
-    ]
-    largest = max(size for (size,) in sizes)
+    ranges = [part["ranges"][0] for part in read(tmp_path, [path], part_bytes=1).manifest["parts"]]
+    largest = max(piece["end"] - piece["start"] for piece in ranges)
     for part_bytes in (largest, 2 * largest + 1, 3 * largest):
         parts = read(tmp_path, [path], part_bytes=part_bytes).manifest["parts"]
         lengths = [part["ranges"][0]["end"] - part["ranges"][0]["start"] for part in parts]
         assert max(lengths) <= part_bytes
-        pairs = itertools.pairwise(lengths)
-        assert all(first + largest > part_bytes for first, _ in pairs)
+        assert all(first + largest > part_bytes for first, _ in itertools.pairwise(lengths))
     groups[4][1] = None
     path = write_groups(tmp_path / "a.parquet", groups)
     for part_bytes in (1, 1 << 20):
-        error = refused(tmp_path, [path], part_bytes=part_bytes)
-        assert error.message.startswith(f"{path}:14: field 'text' is null")
+        refused(tmp_path, [path], "14: field 'text' is null", part_bytes=part_bytes)
 
 
 @pytest.mark.parametrize("kind", ["string", "dictionary", "view"])
@@ -359,11 +343,12 @@ def test_row_above_the_limit_is_named(tmp_path: Path, suffix: str) -> None:
         for part_bytes in (1, 1 << 20):
             options = {"on_bad_record": "skip", "part_bytes": part_bytes}
             assert len(read(tmp_path, [path], max_document_bytes=6, **options).documents) == 5
-            error = refused(tmp_path, [path], max_document_bytes=5, **options)
-            assert error.message == f"{path}:4: document larger than 5 bytes"
+            refused(tmp_path, [path], "4: document larger", max_document_bytes=5, **options)
 
 
 # Columns
+
+TIME = np.datetime64(0, "us")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
@@ -379,21 +364,11 @@ def test_row_above_the_limit_is_named(tmp_path: Path, suffix: str) -> None:
         ({"text": [{"a": "b"}]}, {}, "column 'text' is struct", ""),
         ({"text": [None]}, {}, "column 'text' is null", ""),
         ({"text": [["a"]]}, {}, "column 'text' is list", "join the words"),
-        (
-            {"text": [[{"role": "user", "content": "a"}]]},
-            {},
-            "column 'text' is list",
-            "--messages-field text",
-        ),
+        ({"text": [[{"role": "user"}]]}, {}, "column 'text' is list", "--messages-field text"),
         ({"text": ["a"], "m": [1]}, {"keep": ["n:int"]}, "no column 'n'", ""),
         ({"text": ["a"], "x": [b"a"]}, {"keep": ["x:text"]}, "column 'x' is binary", "convert"),
         ({"text": ["a"], "x": [{"n": 1}]}, {"keep": ["x:int"]}, "column 'x' is struct", ""),
-        (
-            {"text": ["a"], "x": pa.array([0], pa.timestamp("us"))},
-            {"keep": ["x:int"]},
-            "column 'x' is timestamp",
-            "",
-        ),
+        ({"text": ["a"], "x": [TIME]}, {"keep": ["x:int"]}, "column 'x' is timestamp", ""),
         ({"text": ["a"], "x": [[b"a"]]}, {"keep": ["x:tags"]}, "column 'x' is list", ""),
         ({"m": [b"a"]}, {"messages_field": "m"}, "column 'm' is binary", "convert"),
     ],
@@ -404,8 +379,7 @@ def test_column_that_cannot_be_read_is_named(
     path = write_table(tmp_path / f"a{suffix}", pa.table(columns), random.Random(1))
     if "messages_field" in options:
         options = {**options, "chat_template": write(tmp_path / "t.jinja", b"{{ messages }}")}
-    error = refused(tmp_path, [path], on_bad_record="skip", **options)
-    assert error.message.startswith(f"{path}: {said}")
+    error = refused(tmp_path, [path], f" {said}", on_bad_record="skip", **options)
     assert hint in str(error.hint)
 
 
@@ -414,7 +388,7 @@ def test_column_of_a_name_that_is_there_twice_is_refused(tmp_path: Path, suffix:
     arrays = [pa.array(["a"]), pa.array(["b"]), pa.array([1])]
     table = pa.Table.from_arrays(arrays, names=["text", "text", "n"])
     path = write_table(tmp_path / f"a{suffix}", table, random.Random(1))
-    assert refused(tmp_path, [path]).message == f"{path}: 2 columns named 'text'"
+    refused(tmp_path, [path], " 2 columns named 'text'")
 
 
 COLUMNS = [
@@ -455,7 +429,7 @@ def test_kept_bytes_that_are_not_utf8_follow_the_policy(tmp_path: Path) -> None:
     for suffix in (".parquet", ".arrow"):
         table = pa.table({"text": ["a", "b"], "x": make_strings([b"\xe9", b"ok"], "string")})
         path = write_table(tmp_path / f"a{suffix}", table, random.Random(3))
-        assert refused(tmp_path, [path], keep=["x:text"]).message.startswith(f"{path}:1: byte 0xe9")
+        refused(tmp_path, [path], "1: byte 0xe9", keep=["x:text"])
         found = read(tmp_path, [path], keep=["x:text"], encoding_errors="replace")
         assert found.column("x") == ["\ufffd", "ok"]
         found = read(tmp_path, [path], keep=["x:text"], encoding_errors="skip")
@@ -529,8 +503,7 @@ def draw_conversation(rng: random.Random) -> dict[str, Any]:
 def hash_conversation(record: dict[str, Any]) -> int:
     """Return the hash of a document as docs/formats.md says."""
     hashed = {"messages": record["m"]} | ({"tools": record["t"]} if "t" in record else {})
-    spelled = json.dumps(hashed, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return int(xxhash.xxh3_64_intdigest(spelled.encode()))
+    return hash_text(json.dumps(hashed, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -549,25 +522,13 @@ def test_conversations_are_read_from_every_format(tmp_path: Path, seed: int) -> 
     hashes = list(map(hash_conversation, records))
     for number in (2, 7) if seed else ():
         records[number]["m"] = None
-        texts[number], hashes[number] = None, xxhash.xxh3_64_intdigest(b"")
+        texts[number], hashes[number] = None, hash_text("")
     for suffix in RECORD_SUFFIXES:
         path = write_records(tmp_path / f"a{suffix}", records, rng)
-        found = read(
-            tmp_path,
-            [path],
-            messages_field="m",
-            tools_field="t",
-            chat_template=template,
-            keep=["id:int"],
-            on_bad_record="skip",
-            part_bytes=rng.choice([1 << 20, 400]),
-        )
-        assert found.documents == texts
-        store = open_store(found.folder)
-        made = [
-            int(number) for part in range(store.num_parts) for number in store.part_hashes(part)
-        ]
-        assert made == hashes
+        options = {"messages_field": "m", "tools_field": "t", "chat_template": template}
+        options |= {"keep": ["id:int"], "part_bytes": rng.choice([1 << 20, 400])}
+        found = read(tmp_path, [path], on_bad_record="skip", **options)
+        assert (found.documents, found.hashes) == (texts, hashes)
         good = [record["id"] for record, text in zip(records, texts, strict=True) if text]
         assert found.column("id") == good
 
@@ -586,30 +547,23 @@ def test_maps_of_messages_are_objects(tmp_path: Path) -> None:
             found = read(tmp_path, [path], on_bad_record="skip", **options)
             twice_or_none = None if pa.types.is_map(column.type.value_type) else ""
             assert found.documents == ["<user>a|<assistant>b|", twice_or_none]
-            size = 2 * len("user") + len("assistant")  # about, of what it is made from
-            error = refused(tmp_path, [path], max_document_bytes=4, **options)
-            assert error.message.startswith(f"{path}:1: document larger") or size < 4
+            refused(tmp_path, [path], "1: document larger", max_document_bytes=4, **options)
 
 
 def import_records(folder: Path, path: str, **options: Any) -> tuple[list[Any], list[int]]:
-    """Return the ids and targets of each sequence, by its record, and the records rejected."""
+    """Return the record, ids and targets of each sequence, and the records that were rejected."""
     output = new_folder(folder)
     made = ImportOptions(**{"vocab_size": 1000, "on_bad_record": "skip", **options})
-    import_store([path], output, made, executor=Executor(num_workers=1))
+    import_store([path], output, made, executor=ONE)
     store = open_store(output)
-    targets = [
-        np.asarray(store.part_column(part, "targets")).tolist()
-        if "targets" in store.columns
-        else []
-        for part in range(store.num_parts)
-    ]
-    flat = iter([target for part in targets for target in part])
+    parts = range(store.num_parts) if "targets" in store.columns else ()
+    flat = iter([t for part in parts for t in np.asarray(store.part_column(part, "targets"))])
     found = []
     for index, ids in enumerate(store):
-        beside = [next(flat) for _ in ids] if "targets" in store.columns else None
-        found.append((store.locate(index).record, ids.tolist(), beside))
+        targets = [int(next(flat)) for _ in ids] if parts else None
+        found.append((store.locate(index).record, ids.tolist(), targets))
     path_of_rejects = output / "rejects.jsonl"
-    lines = path_of_rejects.read_bytes().splitlines() if path_of_rejects.exists() else []
+    lines = path_of_rejects.read_text().splitlines() if path_of_rejects.exists() else ()
     return found, [json.loads(line)["record"] for line in lines]
 
 
@@ -682,14 +636,13 @@ def test_every_cut_of_a_table_is_an_error(tmp_path: Path) -> None:
         data = Path(path).read_bytes()
         for end in [*range(0, len(data), max(1, len(data) // 20)), len(data) - 1]:
             write(path, data[:end])
-            assert refused(tmp_path, [path]).message.startswith(f"{path}: ")
+            refused(tmp_path, [path], " ")
         write(path, data + data)
         if "arrow" in name:
-            error = refused(tmp_path, [path])
-            assert error.message == f"{path}: {len(data)} bytes after the end of the stream"
+            refused(tmp_path, [path], f" {len(data)} bytes after the end of the stream")
         for other in (b"PAR1", b"PAR1PAR1", b"ARROW1\0\0", b'{"text": "a"}\n' * 9, b"FEA1\0\0\0\0"):
             write(path, other)
-            assert refused(tmp_path, [path]).message.startswith(f"{path}: ")
+            refused(tmp_path, [path], " ")
 
 
 def test_damaged_pages_never_lose_rows(tmp_path: Path) -> None:
@@ -720,7 +673,7 @@ def test_checksums_of_pages_are_checked(tmp_path: Path) -> None:
     for row in (3, 7, 15):  # the least and the last stand in statistics too
         at = data.index(rows[row].encode())
         path.write_bytes(data[:at] + b"S" + data[at + 1 :])
-        assert refused(tmp_path, [path]).message.startswith(f"{path}: damaged (")
+        refused(tmp_path, [path], " damaged (")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrows"])
@@ -731,7 +684,7 @@ def test_damaged_name_of_a_column_is_an_error(tmp_path: Path, suffix: str) -> No
     for name in (b"text", b"other", b"field"):
         for at in [at for at in range(len(data)) if data[at : at + len(name)] == name]:
             write(path, data[:at] + b"\xfe" + data[at + 1 :])
-            assert refused(tmp_path, [path]).message.startswith(f"{path}: ")
+            refused(tmp_path, [path], " ")
 
 
 def test_arrow_of_damaged_offsets_is_an_error(tmp_path: Path) -> None:
@@ -743,7 +696,7 @@ def test_arrow_of_damaged_offsets_is_an_error(tmp_path: Path) -> None:
     offsets = np.array([0, 2, 4, 7], np.int32).tobytes()
     for wrong in ([0, 2, 9, 7], [0, 2, 4, 7_000_000], [0, 4, 2, 7], [-1, 2, 4, 7]):
         path.write_bytes(data.replace(offsets, np.array(wrong, np.int32).tobytes()))
-        assert refused(tmp_path, [path]).message.startswith(f"{path}: damaged (")
+        refused(tmp_path, [path], " damaged (")
 
 
 def test_footer_that_crashes_pyarrow_is_an_error(
@@ -753,12 +706,4 @@ def test_footer_that_crashes_pyarrow_is_an_error(
     monkeypatch.setattr(LIMITS, "footer_workers", 1)
     good = write_groups(tmp_path / "good.parquet", [["a"]])
     bad = ROOT / "data" / "footer_that_aborts.parquet"
-    error = refused(tmp_path, [good, bad])
-    assert error.message.startswith(f"{bad}: not Parquet, or damaged (")
-
-
-def test_compressed_tables(tmp_path: Path) -> None:
-    """Parquet is compressed inside, whatever suffix follows; Arrow is read from where it lies."""
-    path = write_groups(tmp_path / "a.parquet.gz", [["a"]])
-    assert read(tmp_path, [path]).documents == ["a"]
-    assert len(MARKS) > 1
+    refused(tmp_path, [good, bad], " not Parquet, or damaged (")
