@@ -21,45 +21,15 @@ from seqpack_cli import (
 MARK = b"\xef\xbb\xbf"
 FIELDS = ("text", "a.b", "é", 'q"/', "a.text")
 # What stands in files beside records: none has a text.
-NO_RECORDS = (
-    *(
-        b"[]",
-        b'"text"',
-        b"7",
-        b"null",
-        b"true",
-        b"{",
-        b"{}",
-        b'{"text": "a"} x',
-        b"}",
-        b"{'text': 1}",
-    ),
-    *(
-        b'{"text": "a"',
-        b'{"text": "a\tb"}',
-        b'{"text": "\\x"}',
-        b'{"text": "\\u12"}',
-        b'{"text": 01}',
-    ),
-    *(b'{"text": "a",}', b'{"text" "a"}', b'[{"text": "a"}]', b'{"text": nul}', b"a text"),
-    *(b"[" * 100_000, b'{"text": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+SPELLED = rb"""[] | "text" | 7 | null | true | { | {} | {"text": "a"} x | } | {'text': 1}"""
+SPELLED += (
+    rb""" | {"text": "a" | {"text": "\x"} | {"text": "\u12"} | {"text": 01} | {"text": "a",}"""
 )
+SPELLED += rb""" | {"text" "a"} | [{"text": "a"}] | {"text": nul}"""
+DEEP = b'{"text": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+NO_RECORDS = (*SPELLED.split(b" | "), b'{"text": "a\tb"}', b"[" * 100_000, DEEP)
 BAD_VALUES = (None, True, 3, 1.5, [], ["a"], {}, {"b": 1}, "\ud800", "a\udfff", [{"role": "user"}])
-OTHER_VALUES = (
-    0,
-    -1,
-    2**53 + 1,
-    0.1,
-    1e300,
-    None,
-    False,
-    "",
-    "text",
-    '"a.b"',
-    [],
-    [1, "b"],
-    {"é": {}},
-)
+OTHER_VALUES = json.loads('[0, -1, 9007199254740993, 0.1, 1e300, null, "\\"a.b", [1], {"é": {}}]')
 
 
 def find_field(record: dict[str, Any], name: str) -> Any:
@@ -281,25 +251,6 @@ def test_value_that_is_no_text_is_named_or_skipped(tmp_path: Path, value: Any) -
 
 
 @pytest.mark.parametrize(
-    ("record", "field", "found"),
-    [
-        ({"body": "abc", "id": 1}, "text", "'body', 'id'"),
-        ({}, "text", "none"),
-        ({"a": {"c": "x"}}, "a.b", "'a', 'a.c'"),
-        ({"a": "b"}, "a.b", "'a'"),
-        ({"a": ["b"]}, "a.b", "'a'"),
-        ({"a": {"b": "x"}}, "b", "'a', 'a.b'"),
-        ({"Text": "x", "zzz": 1}, "text", "'Text'"),
-    ],
-)
-def test_missing_field_is_named_with_those_that_are_there(
-    tmp_path: Path, record: Any, field: str, found: str
-) -> None:
-    path = write(tmp_path / "a.jsonl", json.dumps(record).encode())
-    refused(tmp_path, [path], f"1: no field '{field}' (found: {found}", text_field=field)
-
-
-@pytest.mark.parametrize(
     ("record", "option", "hint"),
     [
         ({"id": "x", "body": "the longest", "z": 9}, {}, "pass --text-field body"),
@@ -468,15 +419,10 @@ def test_every_cut_of_an_array_is_an_error(tmp_path: Path) -> None:
         refused(tmp_path, [write(tmp_path / "a.json", data[:end])])
 
 
-def test_numbers_of_any_size_may_stand_beside_a_text(tmp_path: Path) -> None:
-    data = b'{"text": "a", "n": %s, "m": -1.5e-3, "k": 1E+2}\n' % (b"7" * 300)
-    path = write(tmp_path / "a.jsonl", data * 2)
-    assert read(tmp_path, [path]).documents == ["a", "a"]
-
-
 @pytest.mark.parametrize("depth", [10, 200])
-def test_records_may_be_nested(tmp_path: Path, depth: int) -> None:
-    record = b'{"deep": %s1%s, "text": "a"}' % (b'[{"x":' * depth, b"}]" * depth)
+def test_what_stands_beside_a_text_may_be_large(tmp_path: Path, depth: int) -> None:
+    deep = b"%s1%s" % (b'[{"x":' * depth, b"}]" * depth)
+    record = b'{"deep": %s, "n": %s, "k": -1.5E+2, "text": "a"}' % (deep, b"7" * depth)
     paths = [write(tmp_path / "a.jsonl", record), write(tmp_path / "a.json", b"[%s]" % record)]
     assert read(tmp_path, paths).documents == ["a", "a"]
 
@@ -488,7 +434,7 @@ def test_training_reads_the_field_of_records(tmp_path: Path) -> None:
         "a.txt": "\n".join(texts),
         "a.jsonl": "\n".join(json.dumps({"a": {"b": text}}) for text in texts),
         "a.json": json.dumps([{"a": {"b": text}} for text in texts]),
-        "b.jsonl": "7\n" + "\n".join(json.dumps({"a.b": text}) for text in texts),
+        "b.jsonl": "\ufeff7\n" + "\n".join(json.dumps({"a.b": text}) for text in texts),
     }
     made = set()
     for name, data in files.items():

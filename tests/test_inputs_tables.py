@@ -178,16 +178,6 @@ def test_quote_without_an_end_is_not_read_without_end(tmp_path: Path) -> None:
     refused(tmp_path, [path], "2: document larger", max_document_bytes=100)
 
 
-def test_large_csv_is_read_in_blocks(tmp_path: Path) -> None:
-    rows = [f"{number}" * 300 for number in range(600)] + ["é" * 300_000, "b" * 1_200_000, "c"]
-    data = "n,text\n" + "".join(f'{number},"{row}\n"\n' for number, row in enumerate(rows))
-    path = write(tmp_path / "a.csv", data.encode() + b"bad\n")
-    found = read(tmp_path, [path], keep=["n:int"], on_bad_record="skip")
-    assert found.documents == [*(f"{row}\n" for row in rows), None]
-    assert found.column("n") == list(range(len(rows)))
-    assert found.rejects == [(path, len(rows) + 1, len(data.encode()))]
-
-
 # Parquet and Arrow
 
 KINDS: dict[str, Any] = {

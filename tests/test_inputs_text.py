@@ -35,14 +35,7 @@ from documents import (
 )
 from safetensors.numpy import save
 
-from seqpack_cli import (
-    DataError,
-    DocumentOptions,
-    Progress,
-    TrainTokenizerOptions,
-    tokenize,
-    train_tokenizer,
-)
+from seqpack_cli import DataError, Progress, tokenize
 
 BAD = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\x80")  # not UTF-8
 NAMES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -382,22 +375,3 @@ def test_file_that_changes_is_an_error(tmp_path: Path, change: str, part_bytes: 
     with pytest.raises(DataError, match=r"b\.txt: changed while it was read"):
         parts = make_options({"part_bytes": part_bytes})
         tokenize([first, last], new_folder(tmp_path), parts, **options)
-
-
-def test_training_reads_what_tokenize_reads(tmp_path: Path) -> None:
-    rng = random.Random(4)
-    data = b"\r\n".join(draw_text(rng, 9, ["ab", "ba ", "é", "\t"]).encode() for _ in range(90))
-    made = set()
-    skip = DocumentOptions(encoding_errors="skip")
-    for name, content in (
-        ("plain.txt", MARK + data),
-        ("a.txt.xz", data),
-        ("bad.txt", data + b"\n\xff"),
-    ):
-        options = TrainTokenizerOptions(vocab_size=300, documents=skip)
-        output = tmp_path / f"{name}.json"
-        train_tokenizer([write_packed(tmp_path / name, content)], output, options)
-        made.add(output.read_bytes())
-    assert len(made) == 1
-    with pytest.raises(DataError, match=r"bad\.txt:91: byte 0xff"):
-        train_tokenizer([tmp_path / "bad.txt"], tmp_path / "t.json")
