@@ -766,6 +766,13 @@ def test_option_that_has_no_effect_is_an_error(name: str, options: Any, said: st
     assert fail("", name, said=said, **options) != "None"
 
 
+def test_option_that_has_an_effect_on_some_files_is_taken() -> None:
+    write("a.txt", b"one\ntwo\n")
+    write("b.jsonl", b'{"body": "x", "text": "y"}\n')
+    assert run("", "b.jsonl", "a.txt", document="file").documents == ["y", "one\ntwo\n"]
+    assert run("", "a.txt", "b.jsonl", text_field="body").documents == ["one", "two", "x"]
+
+
 def test_kept_folder_needs_files_that_are_texts() -> None:
     make_files(".", "a.txt")
     write("b.jsonl", b'{"text": "a", "folder": "x"}')
@@ -781,8 +788,11 @@ LINE = b'{"id": 1, "text": "one"}\n'
 def test_notes_about_files_that_look_like_another_format() -> None:
     write("rows.jsonl", b'{"index": 0, "text": "x"}\n')
     assert "unpack --text: rows.jsonl" in run("", "rows.jsonl").notices[0]
-    write("b.jsonl", LINE)
-    assert run("", "b.jsonl").notices == []
+    for name in ("b.jsonl", "c.gz"):
+        write_packed(Path(name), LINE)
+        assert run("", name).notices == []
+    arguments = ["train-tokenizer", "-", "-o", "t.json", "--vocab-size", "280"]
+    assert "--format jsonl" in CliRunner().invoke(main, arguments, input=LINE).stderr
     for data, is_noted in (
         (LINE, True),
         (b"\xef\xbb\xbf" + LINE, True),
