@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from oracle.plan import Options, PagePlan, PlannedBatch, Row, cut, permute, round_up
 from oracle.selection import (
+    Refused,
     count_visits,
     find_passes,
     find_splits,
@@ -96,6 +97,8 @@ def make_pair_plan(
         for key in [None] if keys is None else reversed(keys):
             bucket = [p for p in taken if key is None or find_key(p.lengths, keys or []) == key]
             _cut_bucket(plan, bucket, key, layout, options)
+    if not plan.batches:
+        raise Refused("no batch is left")
     if options["shuffle"]:
         places = permute(len(plan.batches), options["seed"], 1)
         plan.batches = [plan.batches[place] for place in places]
@@ -159,7 +162,8 @@ def _drop(
         split = splits[pair.store][pair.rows[0]] if options["split"] and pair.lengths[0] else None
         reasons = _find_reasons(pair, stores, split, asks_target, plan.keys, options)
         reason, may_drop = next(reasons, (None, True))
-        assert may_drop
+        if not may_drop:
+            raise Refused(" tokens")
         if reason is None:
             left.append(pair)
         else:
