@@ -99,16 +99,25 @@ def draw_record(drawn: random.Random, length: int, *, has_tags: bool) -> dict[st
     }
 
 
+def draw_cuts(drawn: random.Random, number: int) -> list[int]:
+    """Draw where records are cut into one to four files."""
+    return [
+        0,
+        *sorted(drawn.sample(range(1, number), drawn.randint(0, min(3, number - 1)))),
+        number,
+    ]
+
+
 def write_documents(
     drawn: random.Random,
     folder: Path,
     tokenizer_json: bytes,
     records: list[dict[str, Any]],
+    cuts: list[int],
     given: Given,
 ) -> PageStore:
-    """Write the store of records, from a few files and in a few parts."""
-    num_files = drawn.randint(1, min(4, len(records)))
-    cuts = [0, *sorted(drawn.sample(range(1, len(records)), num_files - 1)), len(records)]
+    """Write the store of records, which are cut into files, in a few parts."""
+    num_files = len(cuts) - 1
     lines = [json.dumps(record, ensure_ascii=False) for record in records]
     name = "-".join(folder.parts[-2:])
     files = {
@@ -148,8 +157,38 @@ def draw_stores(
             draw_record(drawn, length, has_tags=has_tags) for length in draw_lengths(drawn, count)
         ]
         place = folder / f"from-{number}" / names[number]
-        stores.append(write_documents(drawn, place, tokenizer_json, records, given))
+        cuts = draw_cuts(drawn, count)
+        stores.append(write_documents(drawn, place, tokenizer_json, records, cuts, given))
     return stores
+
+
+def draw_pairs(
+    drawn: random.Random, folder: Path, tokenizers: list[bytes], *, most: int = 60
+) -> list[list[PageStore]]:
+    """Draw one or two stores for each side, of the same documents; some are empty on a side."""
+    counts = [drawn.choice([2, 9, most]) for _ in range(drawn.choice([1, 1, 2]))]
+    cuts = [draw_cuts(drawn, count) for count in counts]
+    lengths = [[drawn.choice([0, *[drawn.randint(1, 25)] * 5]) for _ in range(n)] for n in counts]
+    sides: list[list[PageStore]] = []
+    for side in ("encoder", "decoder"):
+        keep = drawn.sample(KEEP, drawn.choice([0, 2, 4, 6]))
+        tokenizer_json, found = drawn.choice(tokenizers), list[PageStore]()
+        for number, count in enumerate(counts):
+            given: Given = {"keep": keep}
+            has_tags = "tags:tags" in keep
+            if not has_tags and drawn.random() < 0.5:
+                given |= {"prompt_field": "prompt", "completion_field": "completion"}
+            given |= drawn.choice([{}, {"bos": "<bos>", "eos": "<eos>"}])
+            overflow = "drop" if has_tags else drawn.choice(["truncate", "drop"])
+            given |= drawn.choice([{}, {"max_length": 20, "overflow": overflow}])
+            sizes = [max(length + drawn.choice([0, 0, -2, 3]), 0) for length in lengths[number]]
+            sizes[0] = 4  # so that no side is empty
+            records = [draw_record(drawn, size, has_tags=has_tags) for size in sizes]
+            where = folder / side / f"store-{number}"
+            made = write_documents(drawn, where, tokenizer_json, records, cuts[number], given)
+            found.append(made)
+        sides.append(found)
+    return sides
 
 
 # Options
@@ -224,19 +263,33 @@ WHERES = {
 }
 
 
-def draw_choice(drawn: random.Random, stores: Sequence[PageStore], lengths: list[int]) -> Given:
-    """Draw which sequences are packed, how often, and with which columns."""
-    names = find_names(stores)
-    wheres = [text for name, all_ in WHERES.items() if name in names | {"@"} for text in all_]
+def draw_choice(
+    drawn: random.Random, sides: Sequence[Sequence[PageStore]], lengths: list[int]
+) -> Given:
+    """Draw which sequences or pairs are packed, how often, and with which columns."""
+    stores, prefixes = sides[0], ["", "decoder."][: len(sides)]
+    both = [find_names(side) for side in sides]
+    wheres = [
+        prefix + text.lstrip() if prefix else text
+        for prefix, names in zip(prefixes, both, strict=True)
+        for name, texts in WHERES.items()
+        if name in names | {"@"}
+        for text in texts
+    ]
+    names = {
+        prefix + name for prefix, of_side in zip(prefixes, both, strict=True) for name in of_side
+    }
     given: Given = {
         "drop_shorter": drawn.choice([None, None, None, 2, 4]),
         "drop_longer": drawn.choice([None, None, None, 12, max(lengths) - 1]) or None,
         "where": drawn.sample(wheres, drawn.choice([0, 0, 0, 1, 2])),
         "store_column": drawn.choice([None, None, "store"]),
-        "drop_column": sorted(drawn.sample(sorted(names), drawn.choice([0, 0, min(len(names), 2)]))),
+        "drop_column": sorted(
+            drawn.sample(sorted(names), drawn.choice([0, 0, min(len(names), 2)]))
+        ),
         "shard_bytes": drawn.choice([1, drawn.randint(1200, 6000), 67_108_864]),
     }
-    if "targets" in names and "targets" not in given["drop_column"]:
+    if prefixes[-1] + "targets" in names - {*given["drop_column"]}:
         given["keep_without_target"] = drawn.random() < 0.4
     positions = range(1, len(stores) + 1)
     kind = drawn.choice([None, None, None, "passes", "share"])
@@ -249,7 +302,7 @@ def draw_choice(drawn: random.Random, stores: Sequence[PageStore], lengths: list
         given["share"] = ",".join(f"{n}={x}" for n, x in zip(positions, shares, strict=True))
         given["max_passes"] = drawn.choice([None, "1", "2.5"])
     if len(lengths) > 20 and drawn.random() < 0.3:
-        by = sorted(names & {"id", "score", "label", "flag", "title"})
+        by = sorted(both[0] & {"id", "score", "label", "flag", "title"})
         given["split_by"] = drawn.choice([None, *by])
         given["split"] = drawn.choice(["train=0.6,test=0.4", "a=0.5,b=0.3,c=0.2", "x=0.5,y=0.5"])
         values = {"flag": "true,false", "label": "a,c,b"}.get(given["split_by"] or "")
@@ -258,6 +311,9 @@ def draw_choice(drawn: random.Random, stores: Sequence[PageStore], lengths: list
             given["split_seed"] = drawn.choice([0, drawn.randrange(2**64)])
         splits = [item.split("=")[0] for item in given["split"].split(",")]
         given["split_name"] = drawn.choice([None, None, *splits])
+        if given["split_name"] and "=" in given["split"] and drawn.random() < 0.3:
+            given["split"] = ",".join(f"{n}={0.05 if n else 0.1}" for n in range(19))
+            given["split_name"] = drawn.choice(["0", "1", "17"])
     return given
 
 
@@ -266,12 +322,51 @@ def draw_options(drawn: random.Random, stores: Sequence[PageStore]) -> tuple[str
     lengths = [len(ids) for store in stores for ids in store.sequences]
     layout = drawn.choice(["packed", "padded", "padded", "varlen", "varlen", "streams"])
     draw = draw_rows if layout in ("packed", "padded") else draw_shared_rows
-    given = draw(drawn, layout, lengths) | draw_choice(drawn, stores, lengths)
+    given = draw(drawn, layout, lengths) | draw_choice(drawn, [stores], lengths)
     is_shuffled = given["shuffle"]
     if is_shuffled is None:
         is_shuffled = layout == "varlen" and given["fill"] in (None, "best-fit")
     if is_shuffled or given.get("passes") or given.get("share"):
         given["seed"] = drawn.choice([0, 1, drawn.randrange(2**64)])
+    return layout, given
+
+
+def draw_pair_options(
+    drawn: random.Random, sides: Sequence[Sequence[PageStore]]
+) -> tuple[str, Given]:
+    """Draw a layout of pairs and any of its options, but not keys that `pack` chooses."""
+    layout, multiple = drawn.choice(["packed", "padded"]), 1
+    given: Given = {"batch_size": drawn.choice([None, 1, 4, 9])}
+    if layout == "padded":
+        given["pad_to_multiple"] = multiple = drawn.choice([1, 1, 4, 5])
+        given |= {
+            "padding_side": drawn.choice(["left", "right"]),
+            "pad_id": drawn.choice([None, 3]),
+        }
+    lengths = [[len(ids) for store in side for ids in store.sequences] for side in sides]
+    longest = [-(-max(found) // multiple) * multiple for found in lengths]
+    budgets = [None, None, max(longest), sum(longest), 4 * sum(longest), sum(longest) - multiple]
+    given["max_tokens"] = budget = drawn.choice(budgets)
+    if budget:
+        given["count"] = drawn.choice([None, "max", "sum"])
+    spans = [range(multiple, most + 1, multiple) for most in longest]
+    if drawn.random() < 0.5:
+        keys = {tuple(map(drawn.choice, spans)) for _ in range(3)} | {tuple(longest)}
+        cost = sum if given.get("count") == "sum" else max
+        most = budget if budget and layout == "padded" else sum(longest)
+        given["buckets"] = [list(key) for key in sorted(keys) if cost(key) <= most] or None
+    has_limit = budget or given.get("buckets")
+    given["overflow"] = drawn.choice(["drop", "drop", "drop", None, "error"]) if has_limit else None
+    given["order"] = drawn.choice(["length", "length", "none"])
+    if given["order"] == "length":
+        given["window"] = drawn.choice([None, 11])
+    lasts = ["keep", "keep", "drop"]
+    if layout == "padded" and (not budget or given.get("buckets")):
+        lasts += ["pad", "pad"]
+    given |= {"last_batch": drawn.choice(lasts), "shuffle": drawn.choice([None, True])}
+    given |= draw_choice(drawn, sides, lengths[0])
+    if given["shuffle"] or given.get("passes") or given.get("share"):
+        given["seed"] = drawn.choice([0, drawn.randrange(2**64)])
     return layout, given
 
 
@@ -318,6 +413,10 @@ def check_same_folder(ours: Path, theirs: Path) -> None:
         assert json.dumps(found[0], sort_keys=True) == json.dumps(found[1], sort_keys=True)
 
 
+def write_shards(folder: Path, *arguments: Any, **options: Any) -> None:
+    ShardWriter(folder, *arguments, **options).write()
+
+
 def check_same_as_page(
     sides: Sequence[Sequence[PageStore]],
     folder: Path,
@@ -330,23 +429,23 @@ def check_same_as_page(
     """Pack stores, or pairs, and compare what is written or refused with the page's writer."""
     ours, theirs = folder / "ours", folder / "theirs"
     (encoder, *others), options = sides, PackOptions(layout=layout, **(typed or given))
-    stores, decoder = [[store.folder for store in each] for each in (encoder, *others, ())][:2]
-    more: dict[str, Any] = {"decoder": decoder} if others else {}
+    folders = [[store.folder for store in side] for side in sides]
+    more: dict[str, Any] = {"executor": executor}
+    more |= {"decoder": folders[1]} if others else {}
+    has_splits = bool(given.get("split") and not given.get("split_name"))
+    write = write_splits if has_splits else write_shards
     try:
-        if given.get("split") and not given.get("split_name"):
-            write_splits(ours, encoder, layout, given, decoder=others[0] if others else ())
-        else:
-            writer = ShardWriter(ours, encoder, layout, given, decoder=others[0] if others else ())
-            writer.write()
+        write(ours, encoder, layout, given, decoder=others[0] if others else ())
     except Refused as refused:
         with pytest.raises((OptionError, DataError)) as caught:
-            pack(stores, theirs, options, executor=executor, **more)
-        assert [words for words in refused.args if words not in caught.value.message] == []
+            pack(folders[0], theirs, options, **more)
+        lacking = [words for words in refused.args if words not in caught.value.message]
+        assert not lacking or has_splits  # of which any may be planned first
         assert not theirs.exists()
         return
-    manifest, was_complete = pack(stores, theirs, options, executor=executor, **more)
+    manifest, was_complete = pack(folders[0], theirs, options, **more)
     assert not was_complete
-    assert manifest == read_json(theirs / "manifest.json")
+    assert json.loads(json.dumps(manifest)) == read_json(theirs / "manifest.json")
     check_same_folder(ours, theirs)
 
 
@@ -376,3 +475,33 @@ def test_random_shards_are_those_of_the_page_with_tiny_limits(
     tmp_path: Path, tokenizers: list[bytes], tiny: int, seed: int
 ) -> None:
     check_random(random.Random(f"{tiny} {seed}"), tmp_path, tokenizers, most=30)
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_random_shards_are_those_of_the_page_with_workers(
+    tmp_path: Path, tokenizers: list[bytes], seed: int
+) -> None:
+    check_random(random.Random(seed), tmp_path, tokenizers, executor=Executor(num_workers=2))
+
+
+def check_random_pairs(
+    drawn: random.Random, folder: Path, tokenizers: list[bytes], *, most: int = 60
+) -> None:
+    sides = draw_pairs(drawn, folder, tokenizers, most=most)
+    layout, given = draw_pair_options(drawn, sides)
+    typed = respell(drawn, given, name_stores(sides[0]))
+    check_same_as_page(sides, folder, layout, given, typed=typed)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_pairs_are_those_of_the_page(
+    tmp_path: Path, tokenizers: list[bytes], seed: int
+) -> None:
+    check_random_pairs(random.Random(seed), tmp_path, tokenizers)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_pairs_are_those_of_the_page_with_tiny_limits(
+    tmp_path: Path, tokenizers: list[bytes], tiny: int, seed: int
+) -> None:
+    check_random_pairs(random.Random(f"{tiny} {seed}"), tmp_path, tokenizers, most=20)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from oracle.plan import Options, PagePlan, PlannedBatch, Row, cut, permute, round_up
 from oracle.selection import (
     Refused,
+    check_condition,
     count_visits,
     find_passes,
     find_splits,
@@ -154,6 +155,9 @@ def _drop(
 ) -> list[Pair]:
     """Leave out pairs as in step 1, and count the visits of the others."""
     asks_target = _asks_target(sides[1], options)
+    for text in options["where"]:
+        bare = text.strip().removeprefix("decoder.")
+        check_condition(bare, sides[bare != text.strip()])
     plan.dropped = {reason: [] for reason in _list_reasons(asks_target, options)}
     splits = [list(find_splits(store, options)) if options["split"] else [] for store in sides[0]]
     left = []

@@ -169,7 +169,9 @@ def check_condition(text: str, stores: list[PageStore]) -> None:
     num_found = sum(each["name"] == name for each in columns)
     if not typed.startswith("@") and name != "overlap" and num_found < len(stores):
         raise Refused("--where", repr(name))
-    found = [each["class_names"] for each in columns if each["name"] == name and "class_names" in each]
+    found = [
+        each["class_names"] for each in columns if each["name"] == name and "class_names" in each
+    ]
     labels = [label for names in found for label in names]
     if found and not any(_spells(wanted, label) for label in labels):
         raise Refused("--where", repr(wanted))

@@ -254,9 +254,7 @@ def combine(stores: list[PageStore], options: Options) -> PageStore:
 def name_stores(stores: list[PageStore]) -> list[str]:
     """Return the names of the folders; for equal ones their positions from 1."""
     names = [store.folder.name for store in stores]
-    return [
-        name if names.count(name) == 1 else str(place) for place, name in enumerate(names, 1)
-    ]
+    return [name if names.count(name) == 1 else str(place) for place, name in enumerate(names, 1)]
 
 
 def _check_columns(stores: list[PageStore], options: Options) -> None:
