@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from blake3 import blake3
 from command import run
@@ -276,18 +277,16 @@ def draw_choice(
         if name in names | {"@"}
         for text in texts
     ]
-    names = {
-        prefix + name for prefix, of_side in zip(prefixes, both, strict=True) for name in of_side
-    }
+    names = {prefix + name for prefix, found in zip(prefixes, both, strict=True) for name in found}
     given: Given = {
         "drop_shorter": drawn.choice([None, None, None, 2, 4]),
         "drop_longer": drawn.choice([None, None, None, 12, max(lengths) - 1]) or None,
         "where": drawn.sample(wheres, drawn.choice([0, 0, 0, 1, 2])),
         "store_column": drawn.choice([None, None, "store"]),
         "drop_column": sorted(
-            drawn.sample(sorted(names), drawn.choice([0, 0, min(len(names), 2)]))
+            drawn.sample(sorted(names), min(drawn.choice([0, 0, 2]), len(names)))
         ),
-        "shard_bytes": drawn.choice([1, drawn.randint(1200, 6000), 67_108_864]),
+        "shard_bytes": drawn.choice([1, *[drawn.randint(1500, 9000)] * 6, *[67_108_864] * 5]),
     }
     if prefixes[-1] + "targets" in names - {*given["drop_column"]}:
         given["keep_without_target"] = drawn.random() < 0.4
@@ -339,10 +338,8 @@ def draw_pair_options(
     given: Given = {"batch_size": drawn.choice([None, 1, 4, 9])}
     if layout == "padded":
         given["pad_to_multiple"] = multiple = drawn.choice([1, 1, 4, 5])
-        given |= {
-            "padding_side": drawn.choice(["left", "right"]),
-            "pad_id": drawn.choice([None, 3]),
-        }
+        given["padding_side"] = drawn.choice(["left", "right"])
+        given["pad_id"] = drawn.choice([None, 3])
     lengths = [[len(ids) for store in side for ids in store.sequences] for side in sides]
     longest = [-(-max(found) // multiple) * multiple for found in lengths]
     budgets = [None, None, max(longest), sum(longest), 4 * sum(longest), sum(longest) - multiple]
@@ -371,7 +368,7 @@ def draw_pair_options(
 
 
 def respell(drawn: random.Random, given: Given, names: list[str]) -> Given:
-    """Return the same options as a user may type them: names of stores, `rest`, zeros, any order."""
+    """Return options as a user may type them: names of stores, `rest`, zeros, any order."""
     typed = dict(given)
     for option in ("passes", "share"):
         if given.get(option):
@@ -505,3 +502,419 @@ def test_random_pairs_are_those_of_the_page_with_tiny_limits(
     tmp_path: Path, tokenizers: list[bytes], tiny: int, seed: int
 ) -> None:
     check_random_pairs(random.Random(f"{tiny} {seed}"), tmp_path, tokenizers, most=20)
+
+
+# By hand
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory, tokenizers: list[bytes]) -> list[PageStore]:
+    """Return two stores of 1 to 300 letters in four parts each; a tenth has no target."""
+    drawn, stores = random.Random(0), []
+    for name, lengths in (
+        ("a", [*range(1, 60), 2100]),
+        ("b", [7 * n % 300 + 1 for n in range(80)]),
+    ):
+        texts = [draw_text(drawn, length) for length in lengths]
+        records = [
+            {"text": text, "completion": text if number % 10 else "", "label": name}
+            | {"prompt": "" if number % 10 else text}
+            for number, text in enumerate(texts)
+        ]
+        given: Given = {"keep": ["label:class"]}
+        given |= {"prompt_field": "prompt", "completion_field": "completion"}
+        place = tmp_path_factory.mktemp("some") / name
+        cuts = [0, 10, 20, 40, len(texts)]
+        stores.append(write_documents(drawn, place, tokenizers[0], records, cuts, given))
+    return stores
+
+
+@pytest.mark.parametrize(
+    ("documents", "vocab_size", "layout", "given"),
+    [
+        ([[[5]]], 9, "packed", {}),
+        ([[[1, 2, 3]], [], [[4], [65_535]]], 65_536, "packed", {"batch_size": 2}),
+        ([[[1, 2, 3]], [], [[4]]], 65_537, "padded", {"pad_id": 65_536}),
+        ([[[1, 2, 3]], [[4]]], 9, "padded", {}),
+        ([[[1, 2, 3]], [[4]]], 9, "varlen", {"max_tokens": 4}),
+        ([[[1, 2, 3]], [[4]]], 9, "varlen", {"max_tokens": 4, "align_sequences": 2}),
+        ([[[1, 2, 3]], [[4]]], 9, "streams", {"max_tokens": 4, "batch_size": 2}),
+        ([[[1, 2, 3]], [[4]]], 9, "streams", {"max_tokens": 4, "batch_size": 2, "pad_id": 0}),
+        ([[[1] * 300]], 9, "packed", {"split": "a=0.5,b=0.5"}),
+    ],
+)
+def test_shards_of_imported_ids_are_those_of_the_page(
+    tmp_path: Path, documents: Any, vocab_size: int, layout: str, given: Given
+) -> None:
+    write_pair(tmp_path / "pair", documents, "int32")
+    write_store(tmp_path / "store", tmp_path / "pair", documents, vocab_size)
+    check_same_as_page([[read_store(tmp_path / "store")]], tmp_path, layout, given)
+
+
+def measure(folder: Path) -> Given:
+    """Return what `plan` says of a way, from the shards that were packed."""
+    manifest, cells, found = read_json(folder / "manifest.json"), list[int](), list[int]()
+    num_bytes = 0
+    for entry in manifest["shards"]:
+        data = (folder / entry["name"]).read_bytes()
+        arrays = safetensors.numpy.load(data)
+        ends = sum(name.endswith("_offsets") for name in arrays)
+        num_bytes += sum(array.nbytes for array in arrays.values()) - 8 * ends
+        sides = ["", "decoder."] if manifest["decoder"] else [""]
+        cells += sum(np.diff(arrays[f"{side}data_offsets"]) for side in sides).tolist()
+        found += arrays.get("widths", arrays["lengths"]).tolist()
+    ledgers = [side["ledger"] for side in (manifest, manifest["decoder"]) if side]
+    options, ledger = manifest["options"], ledgers[0]
+
+    def find_ratio(some: list[Any]) -> float:
+        padding = sum(each["num_padding_cells"] for each in some)
+        return round(padding / (padding + sum(each["num_tokens"] for each in some)), 6)
+
+    measured = {
+        "num_batches": ledger["num_batches"],
+        "padding_ratio": find_ratio(ledgers),
+        "bytes": num_bytes,
+        "most_cells": max(cells),
+        "bucket_keys": manifest["bucket_keys"],
+    }
+    if ledgers[1:]:
+        names = ("encoder", "decoder")
+        ratios = zip(names, ledgers, strict=True)
+        return measured | {name: {"padding_ratio": find_ratio([each])} for name, each in ratios}
+    if manifest["layout"] not in ("varlen", "streams"):
+        return measured | {"longest": max(found)}
+    num_rows, length = options["batch_size"] or 1, options["max_tokens"]
+    return measured | {
+        "longest": max(cells) // num_rows,
+        "lower_bound_batches": -(-(-(-ledger["num_tokens"] // length)) // num_rows),
+        "num_split_sequences": ledger["num_split_sequences"],
+    }
+
+
+@pytest.mark.parametrize("more", [[], ["--keep-without-target"]])
+def test_plan_says_what_pack_makes_of_each_way(
+    some: list[PageStore], tmp_path: Path, more: list[str]
+) -> None:
+    folders = [store.folder for store in some]
+    compared = json.loads(run("plan", *folders, *more, "--json").stdout)
+    left = [len(ids) for store in some for ids in store.sequences]
+    num_all = len(left)
+    if not more:
+        left = [
+            len(ids)
+            for store in some
+            for ids, targets in zip(store.sequences, store.columns["targets"], strict=True)
+            if any(targets)
+        ]
+    assert compared["num_sequences"] == len(left)
+    assert compared["num_tokens"] == sum(left)
+    assert compared["num_sequences_without_target"] == num_all - len(left)
+    assert (num_all == len(left)) == bool(more)
+    assert compared["longest"] == max(left)
+    assert compared == plan(folders, keep_without_target=bool(more))
+    assert len({way["options"] for way in compared["plans"]}) == len(compared["plans"]) > 20
+    for number, way in enumerate(compared["plans"][:: 4 if more else 1]):
+        words = way.pop("options").split()
+        output = tmp_path / str(number)
+        assert run("pack", *folders, *more, *words, "-o", output, "-q").exit_code == 0
+        assert measure(output) == way
+
+
+def test_plan_of_pairs_says_what_pack_makes_of_each_way(
+    tmp_path: Path, tokenizers: list[bytes]
+) -> None:
+    sides = draw_pairs(random.Random(4), tmp_path, tokenizers)
+    folders = [[store.folder for store in side] for side in sides]
+    others = [word for each in folders[1] for word in ("--decoder", each)]
+    compared = json.loads(run("plan", *folders[0], *others, "--json").stdout)
+    assert compared == plan(folders[0], decoder=folders[1])
+    for number, way in enumerate(compared["plans"]):
+        words = way.pop("options").split()
+        if "--buckets" in words:
+            continue
+        output = tmp_path / str(number)
+        result = run("pack", *folders[0], *others, *words, "-o", output, "-q")
+        assert result.exit_code == 0
+        assert measure(output) == way
+        manifest = read_json(output / "manifest.json")
+        ledgers = [manifest["ledger"], manifest["decoder"]["ledger"]]
+        assert compared["num_pairs"] == ledgers[0]["num_sequences"]
+        assert compared["num_tokens"] == sum(ledger["num_tokens"] for ledger in ledgers)
+        dropped = [ledger["num_dropped_sequences"] for ledger in ledgers]
+        counts = {reason: max(side[reason] for side in dropped) for reason in dropped[0]}
+        assert compared["num_dropped_pairs"] == counts
+        assert any(counts.values())
+    sizes = [max(len(ids) for store in side for ids in store.sequences) for side in sides]
+    assert all(0 < found <= size for found, size in zip(compared["longest"], sizes, strict=True))
+
+
+VARLEN: Given = {"layout": "varlen", "max_tokens": 8}
+STREAMS: Given = {"layout": "streams", "max_tokens": 8}
+# What is refused, and words that name the option to change.
+CONFLICTS: list[tuple[Given, str]] = [
+    ({"layout": "varlen"}, "varlen needs --max-tokens"),
+    ({"layout": "streams"}, "streams needs --max-tokens"),
+    *[
+        ({**shared, name: value}, f"{words} conflicts with --layout {shared['layout']}")
+        for shared in (VARLEN, STREAMS)
+        for name, value, words in [
+            ("window", 4, "--window"),
+            ("buckets", (8,), "--buckets"),
+            ("num_buckets", 4, "--num-buckets"),
+            ("last_batch", "drop", "--last-batch drop"),
+            ("last_batch", "pad", "--last-batch pad"),
+        ]
+    ],
+    ({**STREAMS, "fill": "best-fit"}, "--fill best-fit conflicts"),
+    ({**STREAMS, "fill": "sequential"}, "--fill sequential conflicts"),
+    ({**STREAMS, "overflow": "drop"}, "--overflow drop conflicts"),
+    ({**STREAMS, "overflow": "error"}, "--overflow error conflicts"),
+    ({**STREAMS, "align_sequences": 2}, "--align-sequences 2 conflicts"),
+    ({**STREAMS, "pad_to_multiple": 2}, "--pad-to-multiple 2 needs --layout padded"),
+    ({**STREAMS, "padding_side": "left"}, "--padding-side left needs --layout padded"),
+    ({**STREAMS, "seed": 5}, "--seed 5 has no effect"),
+    ({**VARLEN, "align_sequences": 3}, "not a multiple of --align-sequences 3"),
+    ({**VARLEN, "align_sequences": 16}, "not a multiple of --align-sequences 16"),
+    ({**VARLEN, "fill": "chunk", "align_sequences": 2}, "--align-sequences 2 conflicts"),
+    ({**VARLEN, "fill": "chunk", "overflow": "drop"}, "--overflow drop conflicts"),
+    ({**VARLEN, "order": "none"}, "--order none conflicts with --fill best-fit"),
+    ({**VARLEN, "order": "none", "fill": "best-fit"}, "--order none conflicts"),
+    ({**VARLEN, "pad_to_multiple": 8}, "--pad-to-multiple 8 needs --layout padded"),
+    ({**VARLEN, "padding_side": "left"}, "--padding-side left needs --layout padded"),
+    ({**VARLEN, "shuffle": False, "seed": 5}, "--seed 5 has no effect"),
+    ({**VARLEN, "fill": "sequential", "seed": 5}, "--seed 5 has no effect"),
+    ({"seed": 5}, "--seed 5 has no effect"),
+    ({"last_batch": "pad"}, "--last-batch pad needs --layout padded"),
+    ({"padding_side": "left"}, "--padding-side left needs --layout padded"),
+    ({"pad_to_multiple": 4}, "--pad-to-multiple 4 needs --layout padded"),
+    ({"align_sequences": 2}, "--align-sequences 2 needs --layout varlen"),
+    ({"layout": "padded", "fill": "sequential"}, "--fill sequential needs --layout varlen"),
+    ({"max_tokens": 8, "overflow": "split"}, "--overflow split needs --layout varlen"),
+    ({"overflow": "drop"}, "--overflow drop needs --max-tokens or --buckets"),
+    ({"buckets": "auto", "overflow": "error"}, "--overflow error needs"),
+    ({"window": 4, "order": "none"}, "--window conflicts with --order none"),
+    ({"num_buckets": 2}, "--num-buckets needs --buckets auto"),
+    ({"buckets": (4, 8), "num_buckets": 2}, "--num-buckets needs --buckets auto"),
+    ({"buckets": "auto", "num_buckets": 1025}, "--num-buckets 1025"),
+    (
+        {"layout": "padded", "max_tokens": 3000, "batch_size": 4, "last_batch": "pad"},
+        "--last-batch pad needs a fixed number of rows",
+    ),
+    ({"layout": "padded", "max_tokens": 7, "pad_to_multiple": 8}, "--max-tokens 7"),
+    ({"layout": "padded", "buckets": (8, 12), "pad_to_multiple": 8}, "--buckets 12"),
+    ({"layout": "padded", "buckets": (8, 2048), "max_tokens": 2047}, "--buckets 2048"),
+    ({"count": "max", "max_tokens": 9}, "--count max needs --decoder"),
+    ({"buckets": [(8, 9)]}, "--buckets with two lengths each needs --decoder"),
+    ({"keep_without_target": True, "drop_column": ["targets"]}, "--keep-without-target has no"),
+    ({"drop_column": ["absent"]}, "absent"),
+    ({"store_column": "label"}, "label"),
+    ({"pad_id": 259}, "--pad-id 259"),
+    ({"pad_id": -1}, "--pad-id -1"),
+    ({"passes": "a=2", "share": "a=0.5,b=0.5"}, "--passes conflicts with --share"),
+    ({"max_passes": "2", "passes": "a=2"}, "--max-passes needs --share"),
+    *[
+        ({"share": "a=0.5,b=0.5", "max_passes": number}, "--max-passes")
+        for number in ("0", "10001", "-1", "x", "1e-19")
+    ],
+    *[
+        ({"passes": text}, "--passes")
+        for text in ("a", "a=0", "a=10001", "a=1,a=2", "c=1", "3=1", "=1", "a=1=2", "a=nan")
+    ],
+    *[
+        ({"share": text}, "--share")
+        for text in ("a=1", "a=0.5,b=0.4", "a=1,b=rest", "a=rest,b=rest", "a=0.5,b=0.6", "a,b")
+    ],
+    *[
+        ({"split": text}, "--split")
+        for text in ("a=1", "a,b", "a=0.5,b=0.4", "a=0.5,A=0.5", "a b=0.5,c=0.5", "a=0.5,b", "")
+    ],
+    ({"split": "../x=0.5,y=0.5"}, "--split"),
+    ({"split": ",".join(f"s{n}" for n in range(1001)), "split_by": "label"}, "1,001 splits"),
+    ({"split_seed": 1}, "--split-seed needs --split"),
+    ({"split_by": "label"}, "--split-by needs --split"),
+    ({"split": "a,b", "split_by": "label", "split_seed": 7}, "--split-seed 7 has no effect"),
+    *[
+        ({"split": "x=0.5,y=0.5", "split_by": name}, f"--split-by {name}")
+        for name in ("absent", "targets", "@length")
+    ],
+    *[
+        ({"where": [text]}, f"--where {text!r}")
+        for text in (
+            *("", "label", "= a", "label = ", "label == a", "label <> a", "label = 'a"),
+            *("label = 'a' b", "@size > 1", "@length 8", "@length = x", "@source < a"),
+            *("@source = absent*", "label < a", "label = c", "absent = 1", "targets = 1"),
+        )
+    ],
+    ({"where": ["s = a"], "store_column": "s"}, "--where 's = a'"),
+]
+NONSENSE: list[tuple[Given, str]] = [
+    *[
+        ({name: "other"}, f"{name} is 'other'")
+        for name in ("layout", "order", "fill", "overflow", "last_batch", "padding_side", "count")
+    ],
+    *[
+        ({name: 0}, f"{name} is 0")
+        for name in ("batch_size", "max_tokens", "window", "num_buckets")
+    ],
+    *[({name: 0}, f"{name} is 0") for name in ("pad_to_multiple", "align_sequences")],
+    *[({name: 0}, f"{name} is 0") for name in ("drop_shorter", "drop_longer", "shard_bytes")],
+    *[({name: 2**31}, f"{name} is {2**31}") for name in ("batch_size", "max_tokens", "window")],
+    ({"shard_bytes": 2**50 + 1}, "shard_bytes is"),
+    ({"seed": -1}, "seed is -1"),
+    ({"seed": 2**64}, f"seed is {2**64}"),
+    ({"split_seed": -1}, "split_seed is -1"),
+    *[({"buckets": keys}, "buckets is") for keys in ((), (8, 0), "most", [(1, 2, 3)], (2**31,))],
+]
+
+
+@pytest.mark.parametrize(("given", "words"), CONFLICTS)
+def test_options_that_conflict_are_refused(
+    some: list[PageStore], tmp_path: Path, given: Given, words: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        pack([store.folder for store in some], tmp_path / "out", PackOptions(**given))
+    assert words in caught.value.message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("given", "words"), NONSENSE)
+def test_values_that_no_option_has_are_refused(given: Given, words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{words}"):
+        PackOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"layout": "varlen", "max_tokens": 9}, "--decoder conflicts with --layout varlen"),
+        ({"layout": "streams", "max_tokens": 9}, "--decoder conflicts with --layout streams"),
+        ({"overflow": "split"}, "--overflow split conflicts with --decoder"),
+        ({"split": "de,en", "split_by": "decoder.id"}, "--split-by decoder.id"),
+        ({"count": "max"}, "--count max needs --max-tokens"),
+        ({"buckets": (8, 16)}, "--buckets 8"),
+        (
+            {"layout": "padded", "max_tokens": 20, "count": "sum", "buckets": [(9, 9), (9, 12)]},
+            "--buckets (9,12)",
+        ),
+        (
+            {"layout": "padded", "max_tokens": 11, "buckets": [(9, 9), (9, 12)]},
+            "--buckets (9,12)",
+        ),
+        ({"layout": "padded", "pad_to_multiple": 4, "buckets": [(8, 10)]}, "--buckets (8,10)"),
+        ({"drop_column": ["decoder.absent"]}, "absent"),
+        ({"store_column": "decoder.a"}, "--store-column decoder.a"),
+        ({"where": ["decoder.absent = 1"]}, "--where 'decoder.absent = 1'"),
+    ],
+)
+def test_options_that_pairs_do_not_have_are_refused(
+    tmp_path: Path, tokenizers: list[bytes], given: Given, words: str
+) -> None:
+    sides = draw_pairs(random.Random(1), tmp_path, tokenizers, most=5)
+    folders = [[store.folder for store in side] for side in sides]
+    with pytest.raises(OptionError) as caught:
+        pack(folders[0], tmp_path / "out", PackOptions(**given), decoder=folders[1])
+    assert words in caught.value.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_refusals_of_the_command_have_their_exit_codes(
+    some: list[PageStore], tmp_path: Path
+) -> None:
+    store, output = some[1].folder, tmp_path / "out"
+    for code, words in (
+        (2, ["--layout", "varlen"]),
+        (2, ["--max-tokens", 12]),
+        (2, ["--buckets", "4,8", "--overflow", "error"]),
+        (2, ["--layout", "nonsense"]),
+        (2, ["--decoder", some[0].folder]),
+        (2, [store]),
+        (3, ["--drop-shorter", 1000]),
+        (3, ["--split", "a=0.5,b=0.5", "--split-by", "label"]),
+        (3, ["--split", "a,c", "--split-by", "label"]),
+        (4, ["--decoder", tmp_path]),
+    ):
+        result = run("pack", store, *words, "-o", output)
+        assert (result.exit_code, result.stdout) == (code, ""), words
+        assert result.stderr
+        assert not output.exists()
+    assert run("pack", store, "-o", store).exit_code == 2
+
+
+# torch's functions on arrays
+
+
+def draw_arrays(drawn: random.Random) -> list[np.ndarray]:
+    dtype = drawn.choice(["uint8", "int16", "int32", "int64"])
+    lengths = [drawn.choice([1, 2, 9, drawn.randint(1, 40)]) for _ in range(drawn.randint(1, 9))]
+    return [np.array(drawn.choices(range(100), k=length), dtype) for length in lengths]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sequences_are_packed_and_padded_as_torch_does(seed: int) -> None:
+    drawn = random.Random(seed)
+    arrays = draw_arrays(drawn)
+    tensors = [torch.from_numpy(array) for array in arrays]
+    by_length = sorted(arrays, key=len, reverse=True)
+    packed, theirs = pack_sequence(by_length), rnn.pack_sequence([*map(torch.tensor, by_length)])
+    assert packed.data.dtype == arrays[0].dtype
+    assert (packed.data.tolist(), packed.batch_sizes.tolist()) == (
+        theirs.data.tolist(),
+        theirs.batch_sizes.tolist(),
+    )
+    assert packed.lengths.tolist() == [*map(len, by_length)]
+    for found, expected in zip(unpack_sequence(packed), by_length, strict=True):
+        assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    side, value = drawn.choice(["left", "right"]), drawn.randrange(100)
+    padded = pad_sequence(arrays, padding_value=value, padding_side=side)
+    rectangle = rnn.pad_sequence(tensors, True, value, side)
+    assert (padded.ids.dtype, padded.ids.tolist()) == (arrays[0].dtype, rectangle.tolist())
+    wide = pad_sequence(by_length, padding_value=value, total_length=50)
+    unpacked, lengths = rnn.pad_packed_sequence(theirs, True, value, 50)
+    assert (wide.ids.tolist(), wide.lengths.tolist()) == (unpacked.tolist(), lengths.tolist())
+    for batch, expected in ((padded, arrays), (wide, by_length)):
+        found = unpad_sequence(batch)
+        assert [row.tolist() for row in found] == [row.tolist() for row in expected]
+    cut = rnn.unpad_sequence(torch.from_numpy(wide.ids), lengths, batch_first=True)
+    assert [row.tolist() for row in unpad_sequence(wide)] == [row.tolist() for row in cut]
+
+
+ONE, TWO = np.array([1]), np.array([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "error", "words"),
+    [
+        (pack_sequence, [], ValueError, "at least one"),
+        (pack_sequence, [ONE, TWO], ValueError, "longe"),
+        (pack_sequence, [ONE, ONE[:0]], ValueError, "empty"),
+        (pack_sequence, [np.array([[1]])], ValueError, "shape"),
+        (pack_sequence, [ONE, np.array([0.5])], TypeError, "sequence 1 is float64"),
+        (pack_sequence, [np.array([1, 2], np.uint8), np.array([256])], ValueError, "id 256"),
+        (pack_sequence, [np.array([1, 2], np.uint8), np.array([-1])], ValueError, "id -1"),
+        (pad_sequence, [], ValueError, "at least one"),
+        (pad_sequence, [np.array([True])], TypeError, "bool"),
+        (pad_sequence, [ONE, TWO, {"total_length": 1}], ValueError, "total_length 1"),
+        (pad_sequence, [ONE, {"padding_side": "up"}], ValueError, "padding_side"),
+        (pad_sequence, [ONE.astype(np.uint8), {"padding_value": 256}], ValueError, "256"),
+        (pad_sequence, [ONE.astype(np.uint8), {"padding_value": -1}], ValueError, "-1"),
+        (unpack_sequence, PackedBatch(TWO, np.array([1, 2]), TWO), ValueError, "batch_sizes"),
+        (unpack_sequence, PackedBatch(TWO, np.array([2, 1]), TWO), ValueError, "batch_sizes"),
+        (unpack_sequence, PackedBatch(TWO, np.array([2, 0]), TWO), ValueError, "batch_sizes"),
+        (unpad_sequence, PaddedBatch(TWO[None], np.array([3])), ValueError, "width 2"),
+        (unpad_sequence, PaddedBatch(TWO[None], np.array([-1])), ValueError, "width 2"),
+        (unpad_sequence, PaddedBatch(TWO[None], TWO), ValueError, "2 lengths for 1 rows"),
+    ],
+)
+def test_sequences_that_make_no_batch_are_refused(
+    function: Any, given: Any, error: type[Exception], words: str
+) -> None:
+    options = given.pop() if isinstance(given, list) and given and type(given[-1]) is dict else {}
+    with pytest.raises(error, match=words):
+        function(given, **options)
+
+
+def test_padding_and_ids_at_the_ends_of_a_dtype_are_kept() -> None:
+    ids = np.array([0, 255], np.uint8)
+    padded = pad_sequence([ids, np.array([255])], padding_value=255, total_length=2)
+    assert padded.ids.tolist() == [[0, 255], [255, 255]]
+    assert pack_sequence([ids, np.array([0]), np.array([255])]).data.tolist() == [0, 0, 255, 255]
