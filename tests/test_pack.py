@@ -10,7 +10,7 @@ import json
 import random
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -125,9 +125,8 @@ def write_documents(
         f"{name}-{number}.jsonl": "\n".join(lines[cuts[number] : cuts[number + 1]]).encode()
         for number in range(num_files)
     }
-    firsts = sorted(drawn.sample(range(num_files), drawn.randint(1, num_files)) + [num_files])
-    firsts[0] = 0
-    parts = [[*range(first, end)] for first, end in zip(firsts, firsts[1:], strict=False)]
+    borders = sorted(drawn.sample(range(1, num_files), drawn.randint(0, num_files - 1)))
+    parts = [[*range(*ends)] for ends in pairwise([0, *borders, num_files])]
     folder.parent.mkdir(parents=True, exist_ok=True)
     StoreWriter(folder, tokenizer_json, given).write(files, parts)
     return read_store(folder)
@@ -174,7 +173,7 @@ def draw_pairs(
     for side in ("encoder", "decoder"):
         keep = drawn.sample(KEEP, drawn.choice([0, 2, 4, 6]))
         tokenizer_json, found = drawn.choice(tokenizers), list[PageStore]()
-        for number, count in enumerate(counts):
+        for number, own_cuts in enumerate(cuts):
             given: Given = {"keep": keep}
             has_tags = "tags:tags" in keep
             if not has_tags and drawn.random() < 0.5:
@@ -186,7 +185,7 @@ def draw_pairs(
             sizes[0] = 4  # so that no side is empty
             records = [draw_record(drawn, size, has_tags=has_tags) for size in sizes]
             where = folder / side / f"store-{number}"
-            made = write_documents(drawn, where, tokenizer_json, records, cuts[number], given)
+            made = write_documents(drawn, where, tokenizer_json, records, own_cuts, given)
             found.append(made)
         sides.append(found)
     return sides
@@ -199,37 +198,45 @@ def find_names(stores: Sequence[PageStore]) -> set[str]:
     return {each["name"] for store in stores for each in store.manifest["columns"]}
 
 
-def draw_rows(drawn: random.Random, layout: str, lengths: list[int]) -> Given:
-    """Draw how sequences are cut into batches of rows of their own."""
-    longest, is_padded = max(lengths), layout == "padded"
-    multiple = drawn.choice([1, 1, 4, 7]) if is_padded else 1
-    widest = -(-longest // multiple) * multiple
+def draw_rows(drawn: random.Random, layout: str, lengths: list[list[int]]) -> Given:
+    """Draw how sequences or pairs are cut into batches of rows of their own.
+
+    Bucket keys are given, or chosen by `pack` for single sequences.
+
+    Args:
+        lengths: of each side.
+    """
+    is_padded, multiple = layout == "padded", 1
     given: Given = {"batch_size": drawn.choice([None, 1, 3, 8, 20])}
-    budgets = [None, None, widest, 2 * widest + drawn.randint(0, 9), 6 * widest, widest - multiple]
-    given["max_tokens"] = budget = max(drawn.choice(budgets) or 0, multiple) or None
-    if budget == multiple and multiple < widest:
-        given["max_tokens"] = budget = None
     if is_padded:
-        given |= {"pad_to_multiple": multiple, "padding_side": drawn.choice(["left", "right"])}
+        given["pad_to_multiple"] = multiple = drawn.choice([1, 1, 4, 7])
+        given["padding_side"] = drawn.choice(["left", "right"])
         given["pad_id"] = drawn.choice([None, 3])
-    kind = drawn.choice([None, None, "auto", "given"])
+    widest = [-(-max(found) // multiple) * multiple for found in lengths]
+    most, total = max(widest), sum(widest)
+    budgets = [None, None, most, total, 2 * total + drawn.randint(0, 9), 6 * total, most - multiple]
+    given["max_tokens"] = budget = drawn.choice(budgets) or None
+    if budget and lengths[1:]:
+        given["count"] = drawn.choice([None, "max", "sum"])
+    kind = drawn.choice([None, None, "given", None if lengths[1:] else "auto"])
     if kind == "auto":
-        num_below = len({-(-length // multiple) for length in lengths}) - 1
+        num_below = len({-(-length // multiple) for length in lengths[0]}) - 1
         allowed = [n for n in (None, 1, 2, 3, 5, 9) if comb(num_below, (n or 8) - 1) < 2000]
         given |= {"buckets": "auto", "num_buckets": drawn.choice(allowed)}
     if kind == "given":
-        most = min(widest, budget) if budget and is_padded else widest + 3
-        keys = range(multiple, most + 1, multiple)
-        given["buckets"] = sorted(drawn.sample(keys, drawn.randint(1, min(4, len(keys)))))
-        if drawn.random() < 0.7:
-            given["buckets"] = sorted({*given["buckets"], keys[-1]})
-    if given["max_tokens"] or kind == "given":
+        spans = [range(multiple, most + 1, multiple) for most in widest]
+        keys = {tuple(map(drawn.choice, spans)) for _ in range(drawn.randint(1, 4))}
+        keys |= {tuple(widest)} if drawn.random() < 0.7 else set()
+        cost = sum if given.get("count") == "sum" else max
+        fitting = sorted(key for key in keys if not (budget and is_padded) or cost(key) <= budget)
+        given["buckets"] = [list(key) if key[1:] else key[0] for key in fitting] or None
+    if budget or isinstance(given.get("buckets"), list):
         given["overflow"] = drawn.choice(["drop", "drop", "drop", None, "error"])
     given["order"] = drawn.choice(["length", "length", "none"])
     if given["order"] == "length":
         given["window"] = drawn.choice([None, 5, 12])
     lasts = ["keep", "keep", "drop"]
-    if is_padded and (not given["max_tokens"] or kind):
+    if is_padded and (not budget or given.get("buckets")):
         lasts += ["pad", "pad"]
     return {**given, "last_batch": drawn.choice(lasts), "shuffle": drawn.choice([None, True])}
 
@@ -316,54 +323,22 @@ def draw_choice(
     return given
 
 
-def draw_options(drawn: random.Random, stores: Sequence[PageStore]) -> tuple[str, Given]:
+def draw_options(drawn: random.Random, sides: Sequence[Sequence[PageStore]]) -> tuple[str, Given]:
     """Draw a layout and any of its options."""
-    lengths = [len(ids) for store in stores for ids in store.sequences]
-    layout = drawn.choice(["packed", "padded", "padded", "varlen", "varlen", "streams"])
-    draw = draw_rows if layout in ("packed", "padded") else draw_shared_rows
-    given = draw(drawn, layout, lengths) | draw_choice(drawn, [stores], lengths)
+    lengths = [[len(ids) for store in side for ids in store.sequences] for side in sides]
+    layout = drawn.choice(["packed", "padded"])
+    if not sides[1:]:
+        layout = drawn.choice([layout, layout, "varlen", "varlen", "streams"])
+    if layout in ("packed", "padded"):
+        given = draw_rows(drawn, layout, lengths)
+    else:
+        given = draw_shared_rows(drawn, layout, lengths[0])
+    given |= draw_choice(drawn, sides, lengths[0])
     is_shuffled = given["shuffle"]
     if is_shuffled is None:
         is_shuffled = layout == "varlen" and given["fill"] in (None, "best-fit")
     if is_shuffled or given.get("passes") or given.get("share"):
         given["seed"] = drawn.choice([0, 1, drawn.randrange(2**64)])
-    return layout, given
-
-
-def draw_pair_options(
-    drawn: random.Random, sides: Sequence[Sequence[PageStore]]
-) -> tuple[str, Given]:
-    """Draw a layout of pairs and any of its options, but not keys that `pack` chooses."""
-    layout, multiple = drawn.choice(["packed", "padded"]), 1
-    given: Given = {"batch_size": drawn.choice([None, 1, 4, 9])}
-    if layout == "padded":
-        given["pad_to_multiple"] = multiple = drawn.choice([1, 1, 4, 5])
-        given["padding_side"] = drawn.choice(["left", "right"])
-        given["pad_id"] = drawn.choice([None, 3])
-    lengths = [[len(ids) for store in side for ids in store.sequences] for side in sides]
-    longest = [-(-max(found) // multiple) * multiple for found in lengths]
-    budgets = [None, None, max(longest), sum(longest), 4 * sum(longest), sum(longest) - multiple]
-    given["max_tokens"] = budget = drawn.choice(budgets)
-    if budget:
-        given["count"] = drawn.choice([None, "max", "sum"])
-    spans = [range(multiple, most + 1, multiple) for most in longest]
-    if drawn.random() < 0.5:
-        keys = {tuple(map(drawn.choice, spans)) for _ in range(3)} | {tuple(longest)}
-        cost = sum if given.get("count") == "sum" else max
-        most = budget if budget and layout == "padded" else sum(longest)
-        given["buckets"] = [list(key) for key in sorted(keys) if cost(key) <= most] or None
-    has_limit = budget or given.get("buckets")
-    given["overflow"] = drawn.choice(["drop", "drop", "drop", None, "error"]) if has_limit else None
-    given["order"] = drawn.choice(["length", "length", "none"])
-    if given["order"] == "length":
-        given["window"] = drawn.choice([None, 11])
-    lasts = ["keep", "keep", "drop"]
-    if layout == "padded" and (not budget or given.get("buckets")):
-        lasts += ["pad", "pad"]
-    given |= {"last_batch": drawn.choice(lasts), "shuffle": drawn.choice([None, True])}
-    given |= draw_choice(drawn, sides, lengths[0])
-    if given["shuffle"] or given.get("passes") or given.get("share"):
-        given["seed"] = drawn.choice([0, drawn.randrange(2**64)])
     return layout, given
 
 
@@ -451,57 +426,43 @@ def check_random(
     folder: Path,
     tokenizers: list[bytes],
     *,
-    most: int = 80,
+    pairs: bool,
+    most: int = 60,
     executor: Executor = HERE,
 ) -> None:
-    stores = draw_stores(drawn, folder, tokenizers, most=most)
-    layout, given = draw_options(drawn, stores)
-    typed = respell(drawn, given, name_stores(stores))
-    check_same_as_page([stores], folder, layout, given, typed=typed, executor=executor)
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_random_shards_are_those_of_the_page(
-    tmp_path: Path, tokenizers: list[bytes], seed: int
-) -> None:
-    check_random(random.Random(seed), tmp_path, tokenizers)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_random_shards_are_those_of_the_page_with_tiny_limits(
-    tmp_path: Path, tokenizers: list[bytes], tiny: int, seed: int
-) -> None:
-    check_random(random.Random(f"{tiny} {seed}"), tmp_path, tokenizers, most=30)
-
-
-@pytest.mark.parametrize("seed", [2, 7])
-def test_random_shards_are_those_of_the_page_with_workers(
-    tmp_path: Path, tokenizers: list[bytes], seed: int
-) -> None:
-    check_random(random.Random(seed), tmp_path, tokenizers, executor=Executor(num_workers=2))
-
-
-def check_random_pairs(
-    drawn: random.Random, folder: Path, tokenizers: list[bytes], *, most: int = 60
-) -> None:
-    sides = draw_pairs(drawn, folder, tokenizers, most=most)
-    layout, given = draw_pair_options(drawn, sides)
+    if pairs:
+        sides = draw_pairs(drawn, folder, tokenizers, most=most)
+    else:
+        sides = [draw_stores(drawn, folder, tokenizers, most=most)]
+    layout, given = draw_options(drawn, sides)
     typed = respell(drawn, given, name_stores(sides[0]))
-    check_same_as_page(sides, folder, layout, given, typed=typed)
+    check_same_as_page(sides, folder, layout, given, typed=typed, executor=executor)
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_random_pairs_are_those_of_the_page(
-    tmp_path: Path, tokenizers: list[bytes], seed: int
+@pytest.mark.parametrize(
+    ("pairs", "seed"),
+    [(pairs, seed) for pairs in (False, True) for seed in range(200 - 150 * pairs)],
+)
+def test_random_shards_are_those_of_the_page(
+    tmp_path: Path, tokenizers: list[bytes], pairs: bool, seed: int
 ) -> None:
-    check_random_pairs(random.Random(seed), tmp_path, tokenizers)
+    check_random(random.Random(seed), tmp_path, tokenizers, pairs=pairs)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_pairs_are_those_of_the_page_with_tiny_limits(
-    tmp_path: Path, tokenizers: list[bytes], tiny: int, seed: int
+@pytest.mark.parametrize("pairs", [*[False] * 6, *[True] * 2])
+def test_random_shards_are_those_of_the_page_with_tiny_limits(
+    tmp_path: Path, tokenizers: list[bytes], tiny: int, pairs: bool, request: Any
 ) -> None:
-    check_random_pairs(random.Random(f"{tiny} {seed}"), tmp_path, tokenizers, most=20)
+    drawn = random.Random(request.node.name)
+    check_random(drawn, tmp_path, tokenizers, pairs=pairs, most=25)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_random_shards_are_those_of_the_page_with_workers(
+    tmp_path: Path, tokenizers: list[bytes], pairs: bool
+) -> None:
+    executor = Executor(num_workers=2)
+    check_random(random.Random(2), tmp_path, tokenizers, pairs=pairs, executor=executor)
 
 
 # By hand
@@ -586,7 +547,7 @@ def measure(folder: Path) -> Given:
     num_rows, length = options["batch_size"] or 1, options["max_tokens"]
     return measured | {
         "longest": max(cells) // num_rows,
-        "lower_bound_batches": -(-(-(-ledger["num_tokens"] // length)) // num_rows),
+        "lower_bound_batches": -(-ledger["num_tokens"] // (length * num_rows)),
         "num_split_sequences": ledger["num_split_sequences"],
     }
 
@@ -747,18 +708,15 @@ CONFLICTS: list[tuple[Given, str]] = [
     ],
     ({"where": ["s = a"], "store_column": "s"}, "--where 's = a'"),
 ]
+COUNTS = ["batch_size", "max_tokens", "window", "num_buckets", "pad_to_multiple"]
+COUNTS += ["align_sequences", "drop_shorter", "drop_longer"]
 NONSENSE: list[tuple[Given, str]] = [
     *[
         ({name: "other"}, f"{name} is 'other'")
         for name in ("layout", "order", "fill", "overflow", "last_batch", "padding_side", "count")
     ],
-    *[
-        ({name: 0}, f"{name} is 0")
-        for name in ("batch_size", "max_tokens", "window", "num_buckets")
-    ],
-    *[({name: 0}, f"{name} is 0") for name in ("pad_to_multiple", "align_sequences")],
-    *[({name: 0}, f"{name} is 0") for name in ("drop_shorter", "drop_longer", "shard_bytes")],
-    *[({name: 2**31}, f"{name} is {2**31}") for name in ("batch_size", "max_tokens", "window")],
+    *[({name: value}, f"{name} is {value}") for name in COUNTS for value in (0, 2**31)],
+    ({"shard_bytes": 0}, "shard_bytes is 0"),
     ({"shard_bytes": 2**50 + 1}, "shard_bytes is"),
     ({"seed": -1}, "seed is -1"),
     ({"seed": 2**64}, f"seed is {2**64}"),
@@ -846,7 +804,8 @@ def test_refusals_of_the_command_have_their_exit_codes(
 def draw_arrays(drawn: random.Random) -> list[np.ndarray]:
     dtype = drawn.choice(["uint8", "int16", "int32", "int64"])
     lengths = [drawn.choice([1, 2, 9, drawn.randint(1, 40)]) for _ in range(drawn.randint(1, 9))]
-    return [np.array(drawn.choices(range(100), k=length), dtype) for length in lengths]
+    ids = [0, 1, 99, np.iinfo(dtype).max]
+    return [np.array(drawn.choices(ids, k=length), dtype) for length in lengths]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -864,7 +823,8 @@ def test_sequences_are_packed_and_padded_as_torch_does(seed: int) -> None:
     assert packed.lengths.tolist() == [*map(len, by_length)]
     for found, expected in zip(unpack_sequence(packed), by_length, strict=True):
         assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
-    side, value = drawn.choice(["left", "right"]), drawn.randrange(100)
+    side = drawn.choice(["left", "right"])
+    value = drawn.choice([0, 7, int(np.iinfo(arrays[0].dtype).max)])
     padded = pad_sequence(arrays, padding_value=value, padding_side=side)
     rectangle = rnn.pad_sequence(tensors, True, value, side)
     assert (padded.ids.dtype, padded.ids.tolist()) == (arrays[0].dtype, rectangle.tolist())
@@ -911,10 +871,3 @@ def test_sequences_that_make_no_batch_are_refused(
     options = given.pop() if isinstance(given, list) and given and type(given[-1]) is dict else {}
     with pytest.raises(error, match=words):
         function(given, **options)
-
-
-def test_padding_and_ids_at_the_ends_of_a_dtype_are_kept() -> None:
-    ids = np.array([0, 255], np.uint8)
-    padded = pad_sequence([ids, np.array([255])], padding_value=255, total_length=2)
-    assert padded.ids.tolist() == [[0, 255], [255, 255]]
-    assert pack_sequence([ids, np.array([0]), np.array([255])]).data.tolist() == [0, 0, 255, 255]

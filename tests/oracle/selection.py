@@ -68,6 +68,8 @@ def is_first_split(options: Options) -> bool:
 def find_splits(store: PageStore, options: Options) -> Iterator[str]:
     """Yield the split of each sequence."""
     by = options["split_by"]
+    if by is not None and by not in store.columns:
+        raise Refused(f"--split-by {by}")
     for index, document in enumerate(store.documents):
         number = store.hashes[document]
         if by is not None:
