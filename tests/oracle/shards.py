@@ -160,6 +160,11 @@ class ShardWriter:
         return {**describe_file(path), **counts[0], "decoder": decoder}
 
 
+def write_shards(folder: Path, *arguments: Any, **options: Any) -> None:
+    """Write one shard set, as `write_splits` writes several."""
+    ShardWriter(folder, *arguments, **options).write()
+
+
 def describe_store(store: PageStore, folder: Path) -> dict[str, Any]:
     """Return the entry of a store in the manifest of shards or splits."""
     return {
