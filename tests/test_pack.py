@@ -443,9 +443,6 @@ def test_random_shards_are_those_of_the_page_with_workers(tmp_path: Path, pairs:
     check_random(random.Random(2), tmp_path, pairs=pairs, executor=Executor(num_workers=2))
 
 
-# By hand
-
-
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> list[PageStore]:
     """Return two stores of 1 to 300 letters in four parts each; a tenth has no target."""
