@@ -8,6 +8,8 @@ from fractions import Fraction
 
 from oracle.plan import Options, PagePlan, PlannedBatch, Row, cut, permute, round_up
 from oracle.selection import (
+    Refused,
+    check_condition,
     count_visits,
     find_passes,
     find_splits,
@@ -96,6 +98,8 @@ def make_pair_plan(
         for key in [None] if keys is None else reversed(keys):
             bucket = [p for p in taken if key is None or find_key(p.lengths, keys or []) == key]
             _cut_bucket(plan, bucket, key, layout, options)
+    if not plan.batches:
+        raise Refused("no batch is left")
     if options["shuffle"]:
         places = permute(len(plan.batches), options["seed"], 1)
         plan.batches = [plan.batches[place] for place in places]
@@ -151,6 +155,9 @@ def _drop(
 ) -> list[Pair]:
     """Leave out pairs as in step 1, and count the visits of the others."""
     asks_target = _asks_target(sides[1], options)
+    for text in options["where"]:
+        bare = text.strip().removeprefix("decoder.")
+        check_condition(bare, sides[bare != text.strip()])
     plan.dropped = {reason: [] for reason in _list_reasons(asks_target, options)}
     splits = [list(find_splits(store, options)) if options["split"] else [] for store in sides[0]]
     left = []
@@ -159,7 +166,8 @@ def _drop(
         split = splits[pair.store][pair.rows[0]] if options["split"] and pair.lengths[0] else None
         reasons = _find_reasons(pair, stores, split, asks_target, plan.keys, options)
         reason, may_drop = next(reasons, (None, True))
-        assert may_drop
+        if not may_drop:
+            raise Refused(" tokens")
         if reason is None:
             left.append(pair)
         else:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from oracle.selection import Selected, is_first_split, round_seed
+from oracle.selection import Refused, Selected, is_first_split, round_seed
 
 Item = TypeVar("Item")
 SHARED = ("varlen", "streams")  # layouts whose rows are shared by sequences
@@ -132,6 +132,8 @@ def make_plan(lengths: list[int], layout: str, options: Options, selected: Selec
         for _ in range(count - 1)
     ]
     visited = [index for some in selected.rounds for index in some if index not in left_out]
+    if not visited:
+        raise Refused("no batch is left")
     plan.keys = _choose_keys([lengths[index] for index in visited], options)
     for number, some in enumerate(selected.rounds):
         order: list[int] = list(range(len(lengths)))
@@ -148,6 +150,8 @@ def make_plan(lengths: list[int], layout: str, options: Options, selected: Selec
             plan.batches += deal(filled, options)
         else:
             _cut_buckets(plan, rows, layout, options)
+    if not plan.batches:
+        raise Refused("no batch is left")
     if options["shuffle"] and layout != "streams":
         places = permute(len(plan.batches), options["seed"], 1)
         plan.batches = [plan.batches[place] for place in places]
@@ -169,7 +173,9 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
             del left[index]
 
     def check(limit: int) -> None:
-        assert all(length <= limit for length in left.values())
+        longest = max(left, key=left.__getitem__, default=None)
+        if longest is not None and left[longest] > limit:
+            raise Refused(f"sequence {longest} ", f"has {left[longest]} tokens", f"allows {limit}")
 
     if options["split_name"] is not None:
         leave_out("other_splits", [index for index in left if not selected.in_split[index]])

@@ -20,6 +20,10 @@ WRAP = 2**64
 Options = dict[str, Any]
 
 
+class Refused(Exception):  # noqa: N818 - `pack` refuses it; nothing is wrong here
+    """What the page calls an error, with words that a message about it has."""
+
+
 @dataclass
 class Selected:
     """What is taken of the sequences of all stores."""
@@ -64,12 +68,17 @@ def is_first_split(options: Options) -> bool:
 def find_splits(store: PageStore, options: Options) -> Iterator[str]:
     """Yield the split of each sequence."""
     by = options["split_by"]
+    if by is not None and by not in store.columns:
+        raise Refused(f"--split-by {by}")
     for index, document in enumerate(store.documents):
         number = store.hashes[document]
         if by is not None:
             value = store.columns[by][index]
+            value = value + 0 if isinstance(value, float) else value  # -0.0 becomes 0.0
             spelled = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             if "=" not in options["split"]:
+                if spelled not in options["split"].split(","):
+                    raise Refused(repr(spelled))
                 yield spelled
                 continue
             number = xxhash.xxh3_64_intdigest(spelled.encode())
@@ -81,6 +90,8 @@ def find_splits(store: PageStore, options: Options) -> Iterator[str]:
 
 def select(stores: list[PageStore], options: Options) -> Selected:
     """Choose sequences and count their visits."""
+    for text in options["where"]:
+        check_condition(text, stores)
     fits = list[bool]()
     least, most = options["drop_shorter"] or 0, options["drop_longer"] or WRAP
     in_split, inside, hashes, store_of = [], list[bool](), list[int](), list[int]()
@@ -129,18 +140,18 @@ def _is_kept(*reasons: list[bool]) -> bool:
 
 
 def holds(text: str, store: PageStore, index: int) -> bool:
-    """Return whether a condition without quotes holds."""
-    found = re.fullmatch(r"\s*([^=!<>]*?)\s*(=|!=|<=|>=|<|>)\s*(.*?)\s*", text)
-    assert found is not None
-    name, operator, wanted = found.groups()
-    if name == "@source":
+    """Return whether a condition holds."""
+    typed, name, operator, wanted = _parse_condition(text)
+    if typed == "@source":
         pattern = ".*".join(re.escape(part) for part in wanted.split("*"))
         is_same = re.fullmatch(pattern, store.places[index][0], re.DOTALL) is not None
         return is_same == (operator == "=")
-    value = len(store.sequences[index]) if name == "@length" else store.columns[name][index]
+    if typed == "@length":
+        value: Any = len(store.sequences[index])
+    else:  # `overlap` may be missing, and is 0 there
+        value = store.columns[name][index] if name in store.columns else 0
     if isinstance(value, str | bool):
-        is_same = (value if isinstance(value, str) else json.dumps(value)) == wanted
-        return is_same == (operator == "=")
+        return _spells(wanted, value) == (operator == "=")
     number = float(wanted) if isinstance(value, float) else Fraction(wanted)
     less, same = value < number, value == number
     return {
@@ -153,6 +164,39 @@ def holds(text: str, store: PageStore, index: int) -> bool:
     }[operator]
 
 
+def check_condition(text: str, stores: list[PageStore]) -> None:
+    """Refuse a column that a store has not, and a class that none has."""
+    typed, name, _, wanted = _parse_condition(text)
+    columns = [each for store in stores for each in store.manifest["columns"]]
+    num_found = sum(each["name"] == name for each in columns)
+    if not typed.startswith("@") and name != "overlap" and num_found < len(stores):
+        raise Refused("--where", repr(name))
+    found = [
+        each["class_names"] for each in columns if each["name"] == name and "class_names" in each
+    ]
+    labels = [label for names in found for label in names]
+    if found and not any(_spells(wanted, label) for label in labels):
+        raise Refused("--where", repr(wanted))
+
+
+def _parse_condition(text: str) -> tuple[str, str, str, str]:
+    """Return the name as it was typed, the name, the operator and the value."""
+    quoted = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+    pattern = rf"\s*({quoted}|[^=!<>]*?)\s*(=|!=|<=|>=|<|>)\s*({quoted}|.*?)\s*"
+    found = re.fullmatch(pattern, text, re.DOTALL)
+    assert found is not None
+    typed, operator, wanted = found.groups()
+    return typed, _unquote(typed), operator, _unquote(wanted)
+
+
+def _spells(wanted: str, label: str | bool) -> bool:
+    return wanted == (label if isinstance(label, str) else json.dumps(label))
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1].replace(text[0] * 2, text[0]) if text[:1] in ("'", '"') else text
+
+
 def find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:
     positions = [str(number) for number in range(1, len(num_tokens) + 1)]
     if not is_first_split(options) or not (options["passes"] or options["share"]):
@@ -161,6 +205,8 @@ def find_passes(num_tokens: list[int], options: Options) -> list[Fraction]:
         named = parse(options["passes"])
         return [named.get(position, Fraction(1)) for position in positions]
     shares = parse(options["share"])
+    if 0 in num_tokens:
+        raise Refused("--share")
     wanted = [shares[place] / tokens for place, tokens in zip(positions, num_tokens, strict=True)]
     factor = Fraction(options["max_passes"]) / max(wanted)
     return [Fraction(int(factor * each * 10**12), 10**12) for each in wanted]

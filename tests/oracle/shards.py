@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from oracle.pairs import Key, make_pair_plan, options_of_side
 from oracle.plan import SHARED, Options, PagePlan, PlannedBatch, fill_in, make_plan, round_up
-from oracle.selection import find_splits, select, spell
+from oracle.selection import Refused, find_splits, select, spell
 from oracle.side import COUNTS, STORE_COUNTS, Side, digest_of
 from oracle.stores import (
     DTYPES,
@@ -149,13 +149,20 @@ class ShardWriter:
 
     def _write_shard(self, number: int, batches: list[Batches]) -> dict[str, Any]:
         path = self.folder / f"shard-{number:05d}.safetensors"
-        path.write_bytes(self._make_file(self._lay_out(batches)))
+        arrays = self._lay_out(batches)
+        path.write_bytes(self._make_file(arrays))
         counts: list[dict[str, Any]] = []
         for place, side in enumerate(self.sides):
             found = [batch[place] for batch in batches]
-            counts.append(side.count(found, side.lay_out(found)))
+            own = {name: each for name, each in arrays.items() if name.startswith(side.prefix)}
+            counts.append(side.count(found, own))
         decoder = counts[1] if counts[1:] else None
         return {**describe_file(path), **counts[0], "decoder": decoder}
+
+
+def write_shards(folder: Path, *arguments: Any, **options: Any) -> None:
+    """Write one shard set, as `write_splits` writes several."""
+    ShardWriter(folder, *arguments, **options).write()
 
 
 def describe_store(store: PageStore, folder: Path) -> dict[str, Any]:
@@ -187,14 +194,17 @@ def write_splits(
     filled = {name: value for name, value in given.items() if name not in apart}
     options = {**fill_in(layout, filled, has_pairs=bool(decoder)), **apart}
     splits = []
-    for item in options["split"].split(","):
-        name, _, share = item.partition("=")
+    taken = [found for store in stores for found in find_splits(store, options)]
+    items = [item.partition("=") for item in options["split"].split(",")]
+    for name, _, _ in items:
+        if name not in taken:
+            raise Refused(f"split {name!r} is empty")
+    for name, _, share in items:
         ShardWriter(
             *(folder / name, stores, layout, {**given, "split_name": name}),
             decoder=decoder,
             keys=keys and keys[name],
         ).write()
-        taken = [found for store in stores for found in find_splits(store, options)]
         chosen = [index for index, found in enumerate(taken) if found == name]
         lengths = [len(ids) for store in stores for ids in store.sequences]
         first, documents = 0, list[int]()

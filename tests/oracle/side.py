@@ -11,6 +11,7 @@ import numpy as np
 from blake3 import blake3
 
 from oracle.plan import SHARED, Options, PlannedBatch, Row, round_up
+from oracle.selection import Refused
 from oracle.stores import PER_TOKEN, PageStore, make_column
 
 COUNTS = ["num_batches", "num_rows", "num_filler_rows", "num_sequences", "num_split_sequences"]
@@ -40,6 +41,13 @@ class Side:
     ) -> None:
         self.stores, self.layout, self.options, self.prefix = list(stores), layout, options, prefix
         pad_id, self.padding_side = padding
+        manifest = stores[0].manifest
+        aligned = self.options["align_sequences"] > 1
+        needs_padding = layout == "padded" or (
+            layout in SHARED and (self.options["batch_size"] is not None or aligned)
+        )
+        if needs_padding and {pad_id, manifest["pad_id"], manifest["tokenizer_blake3"]} == {None}:
+            raise Refused("pad_id")
         self.pad_id = (stores[0].manifest["pad_id"] or 0) if pad_id is None else pad_id
         self.store = store = combine(self.stores, self.options)
         self.dtype = np.dtype(store.manifest["dtype"]).newbyteorder("<")
@@ -206,6 +214,7 @@ def digest_of(folder: Path) -> str:
 def combine(stores: list[PageStore], options: Options) -> PageStore:
     """Return the sequences and columns of several stores, one after another."""
     found = PageStore(stores[0].folder, dict(stores[0].manifest), [], [], {}, [], [])
+    _check_columns(stores, options)
     found.manifest["columns"] = []
     missing = {"targets": lambda ids: [1] * len(ids), "overlap": lambda _: 0}
     of_stores = [each for store in stores for each in store.manifest["columns"]]
@@ -234,8 +243,30 @@ def combine(stores: list[PageStore], options: Options) -> PageStore:
         found.sequences += store.sequences
         found.hashes += store.hashes
     if (added := options["store_column"]) is not None:
-        labels = [store.folder.name for store in stores]
+        labels = name_stores(stores)
         entry = {"name": added, "kind": "class", "dtype": "int32", "class_names": labels}
         found.manifest["columns"].append(entry)
-        found.columns[added] = [store.folder.name for store in stores for _ in store.sequences]
+        numbered = zip(labels, stores, strict=True)
+        found.columns[added] = [label for label, store in numbered for _ in store.sequences]
     return found
+
+
+def name_stores(stores: list[PageStore]) -> list[str]:
+    """Return the names of the folders; for equal ones their positions from 1."""
+    names = [store.folder.name for store in stores]
+    return [name if names.count(name) == 1 else str(place) for place, name in enumerate(names, 1)]
+
+
+def _check_columns(stores: list[PageStore], options: Options) -> None:
+    """Refuse stores whose columns differ."""
+    left_out = {*options["drop_column"], "targets", "overlap"}
+    kinds = [
+        {
+            each["name"]: (each["kind"], {type(name) for name in each.get("class_names", [])})
+            for each in store.manifest["columns"]
+            if each["name"] not in left_out
+        }
+        for store in stores
+    ]
+    if any(found != kinds[0] for found in kinds):
+        raise Refused("column")
