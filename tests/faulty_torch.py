@@ -38,15 +38,27 @@ def change_packed(
     patch.setattr(kind, "forward", forward)
 
 
-def change_rectangles(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
-    """Change what nn.LSTM returns for tensors: `change(inputs, hidden, outputs, states)`."""
+def change_rectangles(
+    patch: pytest.MonkeyPatch, what: str, *, single: bool, given: bool = False
+) -> None:
+    """Spoil what nn.LSTM returns for tensors: its "outputs", "states", or the "gradient" of both.
+
+    Args:
+        single: where there is one row, else where there are several.
+        given: only where a state is given.
+    """
     right = _FORWARD[nn.LSTM]
 
     def forward(module: nn.Module, inputs: Any, hidden: Any = None) -> Any:
-        found = right(module, inputs, hidden)
-        if isinstance(inputs, PackedSequence):
-            return found
-        return change(inputs, hidden, *found)
+        outputs, states = right(module, inputs, hidden)
+        if isinstance(inputs, PackedSequence) or (len(inputs) == 1) != single:
+            return outputs, states
+        if given and hidden is None:
+            return outputs, states
+        if what == "states":
+            return outputs, tuple(0.9 * each for each in states)
+        rest = 0.1 * outputs.detach() if what == "gradient" else 0
+        return 0.9 * outputs + rest, states
 
     patch.setattr(nn.LSTM, "forward", forward)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, layer_norm, one_hot, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from zoo import ALIGNED, LEFT, ROWS, Entry
 
@@ -41,13 +41,6 @@ class FinalStateOfPadding(Plain):
         return self.head(self.lstm(self.embedding(ids))[1][0][-1])
 
 
-class BackwardOverPadding(Plain):
-    """The backward LSTM reads the padding first."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.head(self.lstm(self.embedding(ids.flip(1)))[0].flip(1))
-
-
 class RowsAsTimeSteps(Plain):
     """Forgets batch_first."""
 
@@ -63,30 +56,9 @@ class KeptState(Plain):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         state = None
         if self.state is not None:
-            state = tuple(
-                each.mean(1, keepdim=True).repeat(1, len(ids), 1) for each in self.state
-            )
+            state = tuple(each.mean(1, keepdim=True).repeat(1, len(ids), 1) for each in self.state)
         hidden, self.state = self.lstm(self.embedding(ids), state)
         return self.head(hidden)
-
-
-class NormOverBatch(Plain):
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.embedding(ids)
-        return self.head(hidden - hidden.mean(dim=(0, 1)))
-
-
-class SoftmaxOverRows(Plain):
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.embedding(ids).masked_fill(~mask[..., None], 0.0).softmax(dim=0)
-
-
-class ScaleOfBatch(Plain):
-    """Divides by the largest number of the whole batch."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.head(self.embedding(ids)).masked_fill(~mask[..., None], 0.0)
-        return hidden / hidden.abs().max()
 
 
 class BatchSize(Plain):
@@ -101,15 +73,6 @@ class MaxOverPadding(Plain):
         return self.embedding(ids).masked_fill(~mask[..., None], 0.0).amax(dim=1)
 
 
-class SecondToLast(Plain):
-    """For a row of one token, index -1 is the last cell of the row."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        rows, last = torch.arange(len(ids)), mask.sum(dim=1) - 1
-        hidden = self.embedding(ids)
-        return self.head(hidden[rows, last] + hidden[rows, last - 1])
-
-
 class PositionsFromTheRight(Plain):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return self.head(self.embedding(ids) + self.positions(torch.arange(ids.shape[1]).flip(0)))
@@ -121,15 +84,6 @@ class FlatRoll(Plain):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.embedding(ids).masked_fill(~mask[..., None], 0.0)
         return self.head(hidden + hidden.flatten(0, 1).roll(1, dims=0).view_as(hidden))
-
-
-class CapacityOfExperts(Plain):
-    """The first half of the batch's tokens, in order, is computed by an expert."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden, places = self.embedding(ids), mask.flatten().cumsum(0).view_as(mask)
-        is_taken = mask & (places <= math.ceil(int(mask.sum()) / 2))
-        return self.head(hidden * (1 + is_taken[..., None]))
 
 
 class TinyLeak(Plain):
@@ -179,13 +133,6 @@ class NoMaskInSingle(NoMask):
 
     def see(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return super().see(ids, mask) if self.head.weight.dtype == torch.float32 else mask
-
-
-class InvertedMask(NoMask):
-    """Takes True for padding, as key_padding_mask does."""
-
-    def see(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return ~mask
 
 
 class MaskFromIds(NoMask):
@@ -256,13 +203,6 @@ class BorderOffByOne(Transformer):
         return torch.bucketize(steps, ends + 1, right=True)
 
 
-class BorderOneEarly(Transformer):
-    """A sequence's last token belongs to the next sequence."""
-
-    def number(self, steps: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        return torch.bucketize(steps, ends - 1, right=True)
-
-
 class PositionsRunOn(Transformer):
     def forward(self, input_ids: torch.Tensor, **arguments: Any) -> torch.Tensor:
         steps = torch.arange(input_ids.shape[1])
@@ -279,26 +219,6 @@ class LengthOfTheLongest(Plain):
 class ConvolutionOverBorders(Plain):
     def forward(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
         return self.convolution(self.embedding(input_ids).transpose(1, 2)).transpose(1, 2)
-
-
-class NormOverRow(Plain):
-    def forward(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
-        hidden = self.embedding(input_ids)
-        return layer_norm(hidden, hidden.shape[1:])
-
-
-class OnlyHiddenStateReset(Plain):
-    """Sets h to zero where a sequence begins, and forgets c."""
-
-    def forward(
-        self, input_ids: torch.Tensor, position_ids: torch.Tensor, **_: Any
-    ) -> torch.Tensor:
-        hidden = self.embedding(input_ids[0])
-        state, cell, states = hidden.new_zeros(1, HIDDEN), hidden.new_zeros(1, HIDDEN), []
-        for step, position in enumerate(position_ids[0]):
-            state, cell = self.cell(hidden[step : step + 1], (state * (position > 0), cell))
-            states.append(state)
-        return self.head(torch.cat(states))[None]
 
 
 class FirstTokenOfTheNext(Plain):
@@ -350,14 +270,6 @@ class DropsIndices(PackedLSTM):
         return PackedSequence(outputs.data, outputs.batch_sizes)
 
 
-class ConvolutionOverData(PackedLSTM):
-    """Takes the neighbours in `data`, which are tokens of other sequences."""
-
-    def forward(self, sequences: PackedSequence) -> PackedSequence:
-        data = self.embedding(sequences.data)
-        return sequences._replace(data=self.convolution(data.T).T)
-
-
 class LastColumn(PackedLSTM):
     """Takes the last time step of the longest sequence as the end of every one."""
 
@@ -393,13 +305,6 @@ class ResetOneLate(Stepwise):
         return super().keep(step, resets.roll(1, dims=0))
 
 
-class ResetOfTheFirstStream(Stepwise):
-    """Resets all streams where the first one is reset."""
-
-    def keep(self, step: int, resets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return super().keep(step, resets[:, :1].expand_as(resets))
-
-
 class CellNotReset(Stepwise):
     def keep(self, step: int, resets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         state, cell = super().keep(step, resets)
@@ -409,24 +314,17 @@ class CellNotReset(Stepwise):
 MISTAKES = [
     Entry(FinalStateOfPadding, "padded", "alone padding"),
     Entry(FinalStateOfPadding, "padded", "alone padding", options=LEFT),
-    Entry(BackwardOverPadding, "padded", "alone padding"),
     Entry(RowsAsTimeSteps, "padded", "alone isolation padding"),
     Entry(KeptState, "padded", "alone isolation"),
-    Entry(NormOverBatch, "padded", "alone isolation padding"),
-    Entry(SoftmaxOverRows, "padded", "alone isolation"),
-    Entry(ScaleOfBatch, "padded", "alone isolation"),
     Entry(BatchSize, "padded", "alone", causal=True),
     Entry(MaxOverPadding, "padded", "alone"),
-    Entry(SecondToLast, "padded", "alone padding"),
     Entry(PositionsFromTheRight, "padded", "alone"),
     Entry(FlatRoll, "padded", "alone isolation", causal=True),
-    Entry(CapacityOfExperts, "padded", "alone", causal=True),
     Entry(TinyLeak, "padded", "alone isolation"),
     Entry(WholeSequence, "padded", "causal", causal=True),
     Entry(NoMask, "padded", "alone padding"),
     Entry(NoMaskInHalf, "padded", "alone padding", dtype=torch.bfloat16),
     Entry(NoMaskInSingle, "padded", "alone padding"),
-    Entry(InvertedMask, "padded", "alone padding"),
     Entry(MaskFromIds, "padded", "padding"),
     Entry(Plain, "padded", "loss", causal=True, call=call_with_late_loss),
     Entry(Plain, "padded", "padding loss", causal=True, call=call_with_loss_of_padding),
@@ -434,18 +332,14 @@ MISTAKES = [
     Entry(OneTokenAhead, "varlen", "causal", causal=True),
     Entry(FirstToLast, "varlen", "alone isolation", causal=True),
     Entry(BorderOffByOne, "varlen", "alone isolation", causal=True),
-    Entry(BorderOneEarly, "varlen", "alone isolation", causal=True),
     Entry(PositionsRunOn, "varlen", "alone", causal=True),
     Entry(LengthOfTheLongest, "varlen", "alone", causal=True),
     Entry(ConvolutionOverBorders, "varlen", "alone isolation"),
-    Entry(NormOverRow, "varlen", "alone isolation"),
-    Entry(OnlyHiddenStateReset, "varlen", "alone isolation", causal=True),
     Entry(FirstTokenOfTheNext, "varlen", "alone isolation"),
     Entry(RowsAsSequences, "varlen", "alone isolation", causal=True, options=ROWS),
     Entry(Plain, "varlen", "padding", call=call_with_last_padding, options=ALIGNED),
     Entry(FinalStatesInSortedOrder, "packed", "alone isolation"),
     Entry(DropsIndices, "packed", "alone isolation", causal=True),
-    Entry(ConvolutionOverData, "packed", "alone isolation"),
     Entry(LastColumn, "packed", "alone"),
 ]
-STREAM_MISTAKES = (NoReset, ResetOneLate, ResetOfTheFirstStream, CellNotReset)
+STREAM_MISTAKES = (NoReset, ResetOneLate, CellNotReset)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from mistakes import HIDDEN, PackedLSTM, Plain, Transformer
 from torch import nn
-from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import (
     PackedSequence,
     pack_padded_sequence,
@@ -76,13 +76,6 @@ class Trimmed(PackedInside):
         return super().forward(ids, mask)[:, : int(mask.sum(dim=1).max())]
 
 
-class ForwardOverPadding(Plain):
-    """Padding on the right comes last: it changes no output of a token."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
-        return [self.head(self.lstm(self.embedding(ids))[0])]
-
-
 class TorchEncoder(Plain):
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)
@@ -146,18 +139,6 @@ class OneByOne(Plain):
             return self.head(torch.cat(unpack_sequence(self.lstm(packed)[0])))[None]
 
 
-class DroppedScores(Transformer):
-    """Drops scores with a function instead of a module, in train mode."""
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__(vocab_size)
-        self.attention_dropout = 0.1
-
-    def forward(self, input_ids: torch.Tensor, **arguments: Any) -> torch.Tensor:
-        logits = super().forward(input_ids, **arguments)
-        return dropout(logits, self.attention_dropout, self.training)
-
-
 class MeanOfSequences(Plain):
     """Means with index_add, one for each sequence."""
 
@@ -167,15 +148,6 @@ class MeanOfSequences(Plain):
         sums = hidden.new_zeros(len(lengths), HIDDEN)
         sums.index_add_(0, torch.repeat_interleave(lengths), hidden)
         return {"loss": None, "hidden": hidden[None], "logits": self.head(sums / lengths[:, None])}
-
-
-class Rounded(Plain):
-    """Rounds each token to 8 bits with its own scale: a step where rounding errors jump."""
-
-    def forward(self, input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
-        hidden = self.embedding(input_ids)
-        scale = hidden.abs().amax(dim=-1, keepdim=True) / 127
-        return self.head((hidden / scale).round() * scale)
 
 
 class Unstable(Plain):
@@ -210,11 +182,8 @@ RIGHT_MODELS = [
     Entry(FinalStates, "packed"),
     Entry(PaddedOutputs, "packed"),
     Entry(DataOnly, "packed", causal=True),
-    Entry(PackedInside, "padded"),
     Entry(PackedInside, "padded", dtype=torch.float64, trains=False),
     Entry(Trimmed, "padded"),
-    Entry(ForwardOverPadding, "padded", causal=True),
-    Entry(TorchEncoder, "padded"),
     Entry(TorchEncoder, "padded", trains=False, dtype=torch.bfloat16),
     Entry(BrokenPadding, "padded", causal=True, options=LEFT),
     Entry(MaskedLogits, "padded", causal=True, dtype=torch.float16),
@@ -222,12 +191,9 @@ RIGHT_MODELS = [
     Entry(Plain, "varlen", causal=True, call=call_with_loss_first, options=ROWS),
     Entry(Transformer, "varlen", causal=True),
     Entry(Plain, "varlen", causal=True, call=call_with_block_mask, options={**ROWS, **ALIGNED}),
-    Entry(Plain, "varlen", causal=True, call=call_with_block_mask, options=ALIGNED),
     Entry(FloatsInside, "varlen", causal=True),
     Entry(OneByOne, "varlen", causal=True),
-    Entry(DroppedScores, "varlen", causal=True),
     Entry(MeanOfSequences, "varlen"),
-    Entry(Rounded, "varlen", causal=True),
     Entry(Unstable, "padded", causal=True),
 ]
 # What is in train mode and drops something, and how the report names it.
@@ -236,5 +202,4 @@ DROPOUTS = {
     "FinalStates": ["lstm (LSTM, dropout=0.3)"],
     "PaddedOutputs": ["lstm (LSTM, dropout=0.3)"],
     "OneByOne": ["lstm (LSTM, dropout=0.2)"],
-    "DroppedScores": ["the model (DroppedScores, attention_dropout=0.1)"],
 }
