@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import pytest
@@ -131,12 +131,12 @@ def detach_states(_: Any, inputs: Any, data: torch.Tensor, states: Hidden) -> An
     return data, tuple(each.detach() + 0 * each for each in states)
 
 
-def noise(calls: Callable[[int], bool], size: float) -> Change:
+def noise(calls: Container[int], size: float) -> Change:
     """Return a fault that moves all outputs in some calls."""
     numbers = itertools.count()
 
     def change(_: Any, inputs: Any, data: torch.Tensor, states: Hidden) -> Any:
-        return data + size * calls(next(numbers)), states
+        return data + size * (next(numbers) in calls), states
 
     return change
 

@@ -3,7 +3,7 @@
 MISTAKES names for each the checks that must fail, and no other: outputs of a sequence "alone"
 differ from those in its batch; they change with other sequences ("isolation") or with the ids in
 "padding"; those of a token change with later ones ("causal"); the "loss" changes with a token
-behind the last target.
+behind the last target. Where two runs differ, none of them runs.
 """
 
 from __future__ import annotations
@@ -315,16 +315,16 @@ MISTAKES = [
     Entry(FinalStateOfPadding, "padded", "alone padding"),
     Entry(FinalStateOfPadding, "padded", "alone padding", options=LEFT),
     Entry(RowsAsTimeSteps, "padded", "alone isolation padding"),
-    Entry(KeptState, "padded", "alone isolation"),
+    Entry(KeptState, "padded"),
     Entry(BatchSize, "padded", "alone", causal=True),
     Entry(MaxOverPadding, "padded", "alone"),
     Entry(PositionsFromTheRight, "padded", "alone"),
     Entry(FlatRoll, "padded", "alone isolation", causal=True),
-    Entry(TinyLeak, "padded", "alone isolation"),
+    Entry(TinyLeak, "padded", "alone isolation", dtype=torch.float32),
     Entry(WholeSequence, "padded", "causal", causal=True),
     Entry(NoMask, "padded", "alone padding"),
     Entry(NoMaskInHalf, "padded", "alone padding", dtype=torch.bfloat16),
-    Entry(NoMaskInSingle, "padded", "alone padding"),
+    Entry(NoMaskInSingle, "padded", "alone padding", dtype=torch.float32),
     Entry(MaskFromIds, "padded", "padding"),
     Entry(Plain, "padded", "loss", causal=True, call=call_with_late_loss),
     Entry(Plain, "padded", "padding loss", causal=True, call=call_with_loss_of_padding),

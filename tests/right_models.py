@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -177,24 +178,25 @@ def call_with_loss_first(model: nn.Module, batch: Any) -> tuple[torch.Tensor, ..
     return tuple(call_with_loss(model, batch).values())
 
 
+Right = partial(Entry, dtype=torch.float32)
 RIGHT_MODELS = [
-    Entry(BothDirections, "packed"),
-    Entry(FinalStates, "packed"),
-    Entry(PaddedOutputs, "packed"),
-    Entry(DataOnly, "packed", causal=True),
-    Entry(PackedInside, "padded", dtype=torch.float64, trains=False),
-    Entry(Trimmed, "padded"),
-    Entry(TorchEncoder, "padded", trains=False, dtype=torch.bfloat16),
-    Entry(BrokenPadding, "padded", causal=True, options=LEFT),
-    Entry(MaskedLogits, "padded", causal=True, dtype=torch.float16),
-    Entry(Plain, "padded", causal=True, call=call_with_loss, options=LEFT),
-    Entry(Plain, "varlen", causal=True, call=call_with_loss_first, options=ROWS),
-    Entry(Transformer, "varlen", causal=True),
-    Entry(Plain, "varlen", causal=True, call=call_with_block_mask, options={**ROWS, **ALIGNED}),
-    Entry(FloatsInside, "varlen", causal=True),
-    Entry(OneByOne, "varlen", causal=True),
-    Entry(MeanOfSequences, "varlen"),
-    Entry(Unstable, "padded", causal=True),
+    Right(BothDirections, "packed"),
+    Right(FinalStates, "packed"),
+    Right(PaddedOutputs, "packed"),
+    Right(DataOnly, "packed", causal=True),
+    Entry(PackedInside, "padded", trains=False),
+    Right(Trimmed, "padded"),
+    Right(TorchEncoder, "padded", trains=False, dtype=torch.bfloat16),
+    Right(BrokenPadding, "padded", causal=True, options=LEFT),
+    Right(MaskedLogits, "padded", causal=True, dtype=torch.float16),
+    Right(Plain, "padded", causal=True, call=call_with_loss, options=LEFT),
+    Right(Plain, "varlen", causal=True, call=call_with_loss_first, options=ROWS),
+    Right(Transformer, "varlen", causal=True),
+    Right(Plain, "varlen", causal=True, call=call_with_block_mask, options={**ROWS, **ALIGNED}),
+    Right(FloatsInside, "varlen", causal=True),
+    Right(OneByOne, "varlen", causal=True),
+    Right(MeanOfSequences, "varlen"),
+    Right(Unstable, "padded", causal=True),
 ]
 # What is in train mode and drops something, and how the report names it.
 DROPOUTS = {

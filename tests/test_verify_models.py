@@ -52,8 +52,9 @@ from seqpack_cli import (
     verify_model,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "same_weights")
 
+Made, Patch = dict[str, Path], pytest.MonkeyPatch
 ONE = Executor(num_workers=1)
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 1, 7, 5)  # 50 ids
 LONG = (9, 1, 6, 14, 6, 6, 29, 3, 3, 12, 5, 40, 2, 2, 7)
@@ -107,6 +108,12 @@ KINDS: dict[str, dict[str, Any]] = {
 CELLS, KERNELS = ("lstm", "gru", "rnn"), {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
+@pytest.fixture
+def same_weights() -> None:
+    """Let every test make models with the same weights."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Shards of each kind."""
@@ -129,7 +136,7 @@ def check(path: Path, **options: Any) -> Report:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_good_shards_pass_all_levels(made: dict[str, Path], name: str) -> None:
+def test_good_shards_pass_all_levels(made: Made, name: str) -> None:
     """With each cell, dtype and number of layers."""
     number = list(KINDS).index(name)
     options = VerifyOptions(
@@ -160,7 +167,7 @@ def test_good_shards_pass_all_levels(made: dict[str, Path], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["packed", "left", "unsorted", "aligned rows", "streams", "pairs"])
-def test_windows_of_a_few_tokens_pass(made: dict[str, Path], name: str) -> None:
+def test_windows_of_a_few_tokens_pass(made: Made, name: str) -> None:
     options = VerifyOptions(cell="gru", hidden_size=4, max_batch_tokens=9, sample=3, seed=4)
     report = verify(made[name], options)
     assert [str(each) for each in report.findings] == []
@@ -169,7 +176,7 @@ def test_windows_of_a_few_tokens_pass(made: dict[str, Path], name: str) -> None:
         assert all(0 < level.num_tokens <= 3 * 9 for level in each.levels[2:])
 
 
-def test_every_output_state_and_gradient_is_compared(made: dict[str, Path]) -> None:
+def test_every_output_state_and_gradient_is_compared(made: Made) -> None:
     report = check(made["packed"], num_layers=2)
     errors = {level.level: set(level.errors) for level in report.levels}
     ways = ("alone", "packed", "padded")
@@ -193,7 +200,7 @@ LEVELS_ASKED = [(level, LADDER[: k + 1]) for k, level in enumerate(LADDER)]
 
 
 @pytest.mark.parametrize(("level", "levels"), LEVELS_ASKED)
-def test_levels_are_cumulative(made: dict[str, Path], level: str, levels: list[str]) -> None:
+def test_levels_are_cumulative(made: Made, level: str, levels: list[str]) -> None:
     totals, advanced = list[int](), list[int]()
     progress = Progress(on_total=totals.append, on_advance=advanced.append)
     options = VerifyOptions(level=level, sample=2, hidden_size=8)
@@ -205,7 +212,7 @@ def test_levels_are_cumulative(made: dict[str, Path], level: str, levels: list[s
     assert all(each.seconds > 0 and each.tokens_per_second > 0 for each in report.levels)
 
 
-def test_command_prints_coverage_and_errors_beside_limits(made: dict[str, Path]) -> None:
+def test_command_prints_coverage_and_errors_beside_limits(made: Made) -> None:
     arguments = ("verify", made["padded"], "--hidden-size", 8, "--sample", 2, "--seed", 2**64 - 1)
     result = run(*arguments, "--cell", "gru", "--layers", 2, "--bidirectional")
     assert result.exit_code == 0, result.output
@@ -226,7 +233,7 @@ def test_command_prints_coverage_and_errors_beside_limits(made: dict[str, Path])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_errors_are_reported_and_not_judged(made: dict[str, Path], dtype: str) -> None:
+def test_16_bit_errors_are_reported_and_not_judged(made: Made, dtype: str) -> None:
     result = run("verify", made["varlen"], "--dtype", dtype, "--sample", 1, "--hidden-size", 8)
     assert result.exit_code == 0, result.output
     assert "(not judged)" in result.stdout
@@ -257,11 +264,12 @@ def test_batches_of_equal_rows_are_noted(tmp_path: Path) -> None:
 
 def test_window_without_an_end_of_a_row_is_a_finding(tmp_path: Path) -> None:
     path = make_shards(tmp_path, [30, 20], batch_size=2)
-    (finding,) = check(path, level="forward", max_batch_tokens=2, sample=1).findings[:1] or [None]
-    assert finding is None or "larger --max-batch-tokens" in finding.what
+    (finding,) = check(path, level="forward", max_batch_tokens=2).findings
+    assert "larger --max-batch-tokens" in finding.what
+    assert finding.batch is None
 
 
-def test_settings_and_random_state_are_given_back(made: dict[str, Path]) -> None:
+def test_settings_and_random_state_are_given_back(made: Made) -> None:
     settings = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [each.allow_tf32 for each in settings]
     state, num_threads = torch.random.get_rng_state(), torch.get_num_threads()
@@ -276,69 +284,47 @@ def test_settings_and_random_state_are_given_back(made: dict[str, Path]) -> None
     assert [each.allow_tf32 for each in settings] == before
 
 
-# The fault, the kind of shards, the options, and what the first finding says of which level.
-FAULTS: dict[str, tuple[faults.Change, str, dict[str, Any], str, str]] = {
-    "not trimmed": (faults.run_on, "packed", {}, "forward", "packed h_n"),
-    "gru not trimmed": (faults.run_on, "left", {"cell": "gru"}, "forward", "packed h_n"),
-    "rnn not trimmed": (faults.run_on, "rows", {"cell": "rnn"}, "forward", "packed h_n"),
-    "begins in padding": (
-        faults.begin_in_padding,
-        "padded",
-        {"bidirectional": True},
-        "forward",
-        "packed outputs",
-    ),
-    "swapped h_n": (faults.swap_states(0), "packed", {}, "forward", "packed h_n"),
-    "swapped c_n": (faults.swap_states(1), "packed", {}, "forward", "packed c_n"),
-    "wrong output": (faults.add(1e-3), "packed", {}, "forward", "packed outputs"),
-    "small error": (faults.add(1e-10), "packed", {"dtype": "float64"}, "forward", "outputs"),
-    "leak": (faults.leak(1e-7), "padded", {}, "forward", "outputs of unchanged rows"),
-    "large leak": (faults.leak(1e-2), "padded", {}, "forward", "packed outputs: error"),
-    "noise in one call": (
-        faults.noise(lambda call: call == 2, 1e-2),
-        "varlen",
-        {"sample": 1},
-        "forward",
-        "outputs of unchanged rows",
-    ),
-    "nan": (faults.spoil(math.nan), "packed", {}, "forward", "packed outputs: error inf"),
-    "nan in 16 bits": (
-        faults.spoil(math.nan),
-        "streams",
-        {"dtype": "bfloat16"},
-        "forward",
-        "packed outputs: error inf",
-    ),
-    "infinite state": (
-        faults.spoil(math.inf, state=True),
-        "packed",
-        {"dtype": "float16"},
-        "forward",
-        "packed c_n: error inf",
-    ),
-    "row without gradient": (faults.detach_row, "padded", {}, "backward", "packed gradient of"),
-    "states without gradient": (
-        faults.detach_states,
-        "packed",
-        {"cell": "gru"},
-        "backward",
-        "packed gradient of",
-    ),
-    "refused": (
-        faults.raise_error(RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\nmore"), rows=3),
-        "packed",
-        {},
-        "forward",
-        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
-    ),
-}
+REFUSAL = RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\nmore")
+IN_16 = {"dtype": "bfloat16"}
+# The fault, the kind of shards, the options, and what a finding of level forward says.
+FORWARD_FAULTS: list[tuple[faults.Change, str, dict[str, Any], str]] = [
+    (faults.run_on, "packed", {}, "packed h_n"),
+    (faults.run_on, "left", {"cell": "gru"}, "packed h_n"),
+    (faults.run_on, "rows", {"cell": "rnn"}, "packed h_n"),
+    (faults.begin_in_padding, "padded", {"bidirectional": True}, "packed outputs"),
+    (faults.swap_states(0), "packed", {}, "packed h_n"),
+    (faults.swap_states(1), "packed", {}, "packed c_n"),
+    (faults.add(1e-3), "packed", {}, "packed outputs"),
+    (faults.add(1e-10), "packed", {"dtype": "float64"}, "packed outputs"),
+    (faults.leak(1e-7), "padded", {}, "outputs of unchanged rows"),
+    (faults.leak(1e-2), "padded", {}, "packed outputs: error"),
+    (faults.spoil(math.nan), "packed", {}, "packed outputs: error inf"),
+    (faults.spoil(math.nan), "streams", IN_16, "packed outputs: error inf"),
+    (faults.spoil(math.inf, state=True), "packed", {"dtype": "float16"}, "packed c_n: error inf"),
+    (faults.raise_error(REFUSAL, rows=3), "packed", {}, "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
+]
+BACKWARD_FAULTS: list[tuple[faults.Change, str, dict[str, Any], str]] = [
+    (faults.detach_row, "padded", {}, "packed gradient of"),
+    (faults.detach_states, "packed", {"cell": "gru"}, "packed gradient of"),
+]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    ("level", "change", "kind", "options", "what"),
+    [
+        *(("forward", *each) for each in FORWARD_FAULTS),
+        *(("backward", *each) for each in BACKWARD_FAULTS),
+    ],
+)
 def test_fault_of_a_kernel_is_found_by_its_level(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
+    made: Made,
+    monkeypatch: Patch,
+    level: str,
+    change: faults.Change,
+    kind: str,
+    options: dict[str, Any],
+    what: str,
 ) -> None:
-    change, kind, options, level, what = FAULTS[name]
     cell = options.get("cell", "lstm")
     faults.change_packed(monkeypatch, change, kind=KERNELS[cell])
     report = check(made[kind], **{"sample": 2, "level": level, **options})
@@ -357,9 +343,7 @@ def test_fault_of_a_kernel_is_found_by_its_level(
     ("kind", "place"),
     [("packed", 0), ("unsorted", 0), ("left", -1), ("filler", 0), ("varlen", 0), ("pieces", -1)],
 )
-def test_finding_names_batch_and_row(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str, place: int
-) -> None:
+def test_finding_names_batch_and_row(made: Made, monkeypatch: Patch, kind: str, place: int) -> None:
     """The first id in the packed data is the longest row's, the last one the last row's."""
     faults.change_packed(monkeypatch, faults.add(1e-2, place))
     found = set()
@@ -376,19 +360,17 @@ def test_finding_names_batch_and_row(
     assert found == expected
 
 
-def test_noise_of_a_device_is_no_leak(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_of_a_device_is_no_leak(made: Made, monkeypatch: Patch) -> None:
     for calls in ({1}, {2}, {2, 3}, {2, 4, 6}, set(range(1, 99, 2))):
-        faults.change_packed(monkeypatch, faults.noise(calls.__contains__, 1e-13))
+        faults.change_packed(monkeypatch, faults.noise(calls, 1e-13))
         options = {"dtype": "float64", "level": "forward", "sample": 1, "cell": "lstm"}
         assert check(made["padded"], **options).findings == [], calls
+    faults.change_packed(monkeypatch, faults.noise({2}, 1e-3))
+    assert any("unchanged rows" in each.what for each in check(made["padded"], **options).findings)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_error_in_16_bits_is_no_finding(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, dtype: str
-) -> None:
+def test_error_in_16_bits_is_no_finding(made: Made, monkeypatch: Patch, dtype: str) -> None:
     faults.change_packed(monkeypatch, faults.add(1.0))
     report = check(made["packed"], dtype=dtype, level="forward")
     assert report.passed
@@ -406,8 +388,8 @@ RECTANGLES: list[tuple[str, dict[str, bool], str, str, str]] = [
 
 @pytest.mark.parametrize(("what", "options", "kind", "level", "found"), RECTANGLES)
 def test_fault_outside_of_packed_sequences_is_found(
-    made: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Made,
+    monkeypatch: Patch,
     what: str,
     options: dict[str, bool],
     kind: str,
@@ -420,9 +402,7 @@ def test_fault_outside_of_packed_sequences_is_found(
     assert any(found in each.what for each in report.findings), report.findings
 
 
-def test_gradient_of_an_unused_id_is_found(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradient_of_an_unused_id_is_found(made: Made, monkeypatch: Patch) -> None:
     right = nn.Embedding.forward
 
     def forward(module: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
@@ -434,9 +414,7 @@ def test_gradient_of_an_unused_id_is_found(
     assert all("unused embedding rows" in each.what for each in report.findings)
 
 
-def test_model_that_computes_nothing_is_found(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_that_computes_nothing_is_found(made: Made, monkeypatch: Patch) -> None:
     right = nn.Embedding.forward
     monkeypatch.setattr(nn.Embedding, "forward", lambda *given: 0 * right(*given))
     found = {each.what for each in check(made["varlen"], level="forward", sample=1).findings}
@@ -455,22 +433,14 @@ def zero(module: nn.Module) -> None:
 ERRORS: list[tuple[Exception, type[Exception], str]] = [
     (torch.OutOfMemoryError("CUDA out of memory.\nmore"), MachineError, "batch {}: CUDA out of"),
     (MemoryError(), MachineError, "batch {}: out of memory"),
-    (
-        RuntimeError("CUDA error: device-side assert triggered"),
-        MachineError,
-        "batch {}: CUDA error: device-side",
-    ),
+    (RuntimeError("CUDA error: device-side"), MachineError, "batch {}: CUDA error: device-side"),
     (RuntimeError("something else"), RuntimeError, "something else"),
 ]
 
 
 @pytest.mark.parametrize(("error", "kind", "what"), ERRORS, ids=lambda each: str(each)[:20])
 def test_device_that_fails_names_the_batch(
-    made: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    kind: type[Exception],
-    what: str,
+    made: Made, monkeypatch: Patch, error: Exception, kind: type[Exception], what: str
 ) -> None:
     faults.change_packed(monkeypatch, faults.raise_error(error))
     with pytest.raises(kind, match=what.format("0")) as raised:
@@ -494,12 +464,7 @@ ATTENTION_FAULTS = [
 
 @pytest.mark.parametrize(("change", "kind", "options", "what"), ATTENTION_FAULTS)
 def test_fault_of_attention_is_found(
-    made: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    change: Any,
-    kind: str,
-    options: dict[str, Any],
-    what: str,
+    made: Made, monkeypatch: Patch, change: Any, kind: str, options: dict[str, Any], what: str
 ) -> None:
     faults.change_attention(monkeypatch, change)
     report = check(made[kind], **options)
@@ -516,7 +481,7 @@ def test_fault_of_attention_is_found(
     [("varlen", 13), ("varlen", 5), ("pieces", 6), ("rows", 16), ("aligned rows", 33)],
 )
 def test_attention_covers_as_many_sequences_as_it_may(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+    made: Made, monkeypatch: Patch, kind: str, most: int
 ) -> None:
     masks = faults.change_attention(monkeypatch, lambda *_: None)
     report = check(made[kind], cell="rnn", level="forward", max_batch_tokens=most)
@@ -535,7 +500,7 @@ SELF_TESTED = ("buckets", "filler", "pieces", "aligned rows", "streams again", "
 
 
 @pytest.mark.parametrize("name", SELF_TESTED)
-def test_self_test_catches_all_its_damages(made: dict[str, Path], name: str) -> None:
+def test_self_test_catches_all_its_damages(made: Made, name: str) -> None:
     before = {path: path.read_bytes() for path in made[name].parent.rglob("*") if path.is_file()}
     report = verify(made[name], VerifyOptions(self_test=True, sample=1, hidden_size=8))
     assert [str(each) for each in report.findings] == []
@@ -572,23 +537,24 @@ def test_self_test_without_a_place_is_no_fault(
     assert report.controls
 
 
-def test_self_test_that_misses_a_damage_is_a_fault(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A torch that computes the same whatever it is given: its own test can find no fault."""
-    flat = lambda *given: (given[2] * 0, tuple(each * 0 for each in given[3]))  # noqa: E731
-    faults.change_packed(monkeypatch, flat)
-    report = check(made["packed"], self_test=True, level="forward")
-    assert not report.passed
-    result = run("verify", made["packed"], "--self-test", "--level", "forward")
-    assert result.exit_code == 1
+def test_self_test_leaves_faulty_shards_out(tmp_path: Path) -> None:
+    path = make_shards(tmp_path, **KINDS["packed"])
+    shards = sorted(path.glob("*.safetensors"))
+    for number in (3, 2, 1, 0):  # the smallest is the last
+        content = bytearray(shards[number].read_bytes())
+        content[-2] ^= 1
+        shards[number].write_bytes(content)
+        report = check(path, self_test=True, level="roundtrip")
+        assert {each.shard for each in report.findings} == {each.name for each in shards[number:]}
+        assert bool(report.controls) == (number > 0)
+        assert all(each.caught is not False for each in report.controls)
+    assert any("self-test skipped" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("entry", RIGHT_MODELS, ids=str)
 def test_right_model_passes(entry: Entry) -> None:
     report = entry.judge(seed=len(str(entry)))
     assert [str(each) for each in report.findings] == []
-    assert find_failed(report) <= set() or "float32" not in report.judged
     names = {"alone", "isolation", *(("causal", "loss") if entry.causal else ())}
     assert set(report.checks) >= {*names, "padding"}
     per_token = str(report.outputs).startswith("token")
@@ -601,8 +567,8 @@ def test_right_model_passes(entry: Entry) -> None:
         assert report.checks[name].errors
     dtype = str(entry.dtype).removeprefix("torch.")
     assert report.dtype == dtype
-    exact = [] if str(entry) == "OneByOne" else ["float64"]
-    assert report.judged == [*exact, *([dtype] if dtype == "float32" else [])]
+    judged = {"float32": ["float64", "float32"]}.get(dtype, ["float64"])
+    assert report.judged == judged[str(entry) == "OneByOne" :]
 
 
 @pytest.mark.parametrize("entry", MISTAKES, ids=str)
@@ -656,13 +622,7 @@ def judge(
 
 TEXTS: list[tuple[tuple[int, ...], tuple[int, ...], bool, str, str]] = [
     # distances, lengths, causal, check, what the finding says
-    (
-        (2, 1),
-        (5, 8),
-        False,
-        "isolation",
-        "101 .*sequence 100 .*: its tokens 0 to 1, 1 token behind",
-    ),
+    ((2, 1), (5, 8), False, "isolation", "101 .*sequence 100 .*: its tokens 0 to 1, 1 token be"),
     ((3,), (5, 8), False, "isolation", "101 .*: its tokens 0 to 2, 1 token behind the end of seq"),
     ((1,), (5, 8), False, "alone", r"101 differ .*alone: its token 0 \(error"),
     ((-1,), (5, 8), False, "isolation", "100 .*: its token 4, 1 token before the beginning of"),
@@ -670,13 +630,7 @@ TEXTS: list[tuple[tuple[int, ...], tuple[int, ...], bool, str, str]] = [
     ((9, 8), (2, 8), False, "alone", "101 differ .*alone: from its token 6 on"),
     ((5, 2), (2, 9), False, "alone", r"101 .*: 4 of its 9 tokens, the first is token 0 \("),
     ((20, 5), (5, 5), False, "alone", "101 .*: all its tokens"),
-    (
-        (-2,),
-        (20,),
-        True,
-        "causal",
-        r"of token \d+ of sequence 100 .* token \d+ is changed, 2 tokens",
-    ),
+    ((-2,), (20,), True, "causal", r"of token \d+ of sequence 100 .* token \d+ is .*, 2 tokens"),
     ((-1,), (20,), True, "causal", r"its token \d+ is changed, 1 token later"),
     ((-1, -2), (20,), True, "causal", r"of tokens \d+ to \d+ of .*changed, 1 to 2 tokens later"),
 ]
@@ -1153,7 +1107,7 @@ LAID_OUT: dict[str, tuple[Callable[..., nn.Module], str]] = {
 
 
 @pytest.mark.parametrize("kind", LAID_OUT)
-def test_shards_are_checked_by_the_default_call(made: dict[str, Path], kind: str) -> None:
+def test_shards_are_checked_by_the_default_call(made: Made, kind: str) -> None:
     """Batches are laid out again with the labels, the columns and the padding of the shards."""
     make, labels = LAID_OUT[kind]
     shards = ShardDataset(made[kind], labels=labels)
@@ -1176,14 +1130,14 @@ def test_shards_are_checked_by_the_default_call(made: dict[str, Path], kind: str
 
 
 @pytest.mark.parametrize("make", STREAM_MISTAKES)
-def test_mistake_with_streams_is_found(made: dict[str, Path], make: Any) -> None:
+def test_mistake_with_streams_is_found(made: Made, make: Any) -> None:
     shards = ShardDataset(made["streams"])
     report = verify_model(shards, make(shards.vocab_size), options=ModelOptions(sample=2))
     assert {"alone", "isolation"} <= find_failed(report)
     assert {each.shard for each in report.findings} == {"ShardDataset"}
 
 
-def test_store_and_sample_of_shards_are_checked(made: dict[str, Path]) -> None:
+def test_store_and_sample_of_shards_are_checked(made: Made) -> None:
     store = StoreDataset(made["packed"].parent / "store")
     model = nn.Embedding(1000, 4)
     collate = partial(collate_padded, pad_id=0)
@@ -1271,7 +1225,7 @@ def note(model, batch):
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def module(tmp_path: Path, monkeypatch: Patch) -> Path:
     """Be in a folder with a module of the user's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -1287,7 +1241,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_command_checks_a_model(made: dict[str, Path], module: Path) -> None:
+def test_command_checks_a_model(made: Made, module: Path) -> None:
     own = ("--model", "user_module:make", "--call", "user_module:call", "--causal")
     precision, num_threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     result = run("verify", made["padded"], *own, "--sample", 2)
@@ -1313,7 +1267,7 @@ def test_command_checks_a_model(made: dict[str, Path], module: Path) -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_command_reports_the_faults_of_a_model(made: dict[str, Path], module: Path) -> None:
+def test_command_reports_the_faults_of_a_model(made: Made, module: Path) -> None:
     result = run("verify", made["padded"], "--model", "user_module:make_wrong", "--sample", 2)
     assert result.exit_code == 1
     assert "change when the ids in padding cells are changed" in result.stdout
@@ -1375,7 +1329,7 @@ MODULES: list[tuple[str, int, str, str]] = [
 
 @pytest.mark.parametrize(("name", "code", "message", "hint"), MODULES, ids=lambda each: str(each))
 def test_message_says_what_the_users_code_did(
-    made: dict[str, Path], module: Path, name: str, code: int, message: str, hint: str
+    made: Made, module: Path, name: str, code: int, message: str, hint: str
 ) -> None:
     result = run("verify", made["padded"], "--model", name, "--json")
     assert result.exit_code == code, result.output
@@ -1399,7 +1353,7 @@ CONFLICTS: list[tuple[tuple[Any, ...], str]] = [
 
 @pytest.mark.parametrize(("arguments", "what"), CONFLICTS)
 def test_conflicting_options_are_refused(
-    made: dict[str, Path], module: Path, arguments: tuple[Any, ...], what: str
+    made: Made, module: Path, arguments: tuple[Any, ...], what: str
 ) -> None:
     result = run("verify", made["padded"], *arguments)
     assert result.exit_code == 2
@@ -1407,22 +1361,20 @@ def test_conflicting_options_are_refused(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-def test_absent_cuda_is_an_error(made: dict[str, Path]) -> None:
+def test_absent_cuda_is_an_error(made: Made) -> None:
     result = run("verify", made["packed"], "--device", "cuda")
     assert result.exit_code == 5
     assert "--device cuda: no CUDA device" in result.stderr
     assert "hint: run verify on the machine that trains" in result.stderr
 
 
-def test_pairs_refuse_a_model(made: dict[str, Path], module: Path) -> None:
+def test_pairs_refuse_a_model(made: Made, module: Path) -> None:
     result = run("verify", made["pairs"], "--model", "user_module:make")
     assert result.exit_code == 2
     assert "pairs" in result.stderr
 
 
-def test_finding_and_report_are_json(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finding_and_report_are_json(made: Made, monkeypatch: Patch) -> None:
     faults.change_packed(monkeypatch, faults.spoil(math.nan))
     report = check(made["packed"], level="forward", sample=1)
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))

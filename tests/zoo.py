@@ -45,7 +45,7 @@ class Entry:
     call: Callable[[nn.Module, Any], Any] | None = None
     causal: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float64
     trains: bool = True
 
     def __str__(self) -> str:
