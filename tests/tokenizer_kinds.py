@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import (
     AddedToken,
@@ -171,6 +172,91 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "word_level": word_level,
     "whitespace_bpe": whitespace_bpe,
 }
+
+# The special tokens that the template of a kind puts before and after a text.
+AFFIXES = {
+    "byte_level_with_prefix_space": (["<s>"], ["</s>"]),
+    "split_pattern": (["<|endoftext|>"], []),
+    "metaspace": (["<s>"], []),
+    "byte_fallback": (["<s>"], []),
+    "word_piece": (["[CLS]"], ["[SEP]"]),
+    "unigram": ([], ["</s>"]),
+}
+
+
+def with_parts(kind: str, **parts: object) -> Tokenizer:
+    """Return the tokenizer of a kind with another normalizer or pre-tokenizer."""
+    tokenizer = Tokenizer.from_str(tokenizer_of(kind))
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return tokenizer
+
+
+_STRIP_ACCENTS = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+_REMOVED = pre_tokenizers.Split(" ", "removed")
+_WITH_SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
+_split = pre_tokenizers.Sequence
+# Variants that normalize, split and take spaces otherwise.
+VARIANTS: dict[str, Callable[[], Tokenizer]] = {
+    "always": lambda: with_parts("metaspace", pre_tokenizer=pre_tokenizers.Metaspace()),
+    "never": lambda: with_parts(
+        "metaspace", pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="never")
+    ),
+    "accents": lambda: with_parts("metaspace", normalizer=normalizers.Sequence(_STRIP_ACCENTS)),
+    "collapse": lambda: with_parts("unigram", normalizer=normalizers.Replace(Regex(" {2,}"), " ")),
+    "strip": lambda: with_parts("metaspace", normalizer=normalizers.Strip()),
+    "digits": lambda: with_parts(
+        "byte_level", pre_tokenizer=_split([pre_tokenizers.Digits(True), _WITH_SPACE])
+    ),
+    "removed": lambda: with_parts("byte_level", pre_tokenizer=_split([_REMOVED, _WITH_SPACE])),
+    "t5": lambda: with_parts(
+        "unigram",
+        pre_tokenizer=_split([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+    ),
+    "trimming": lambda: with_parts(
+        "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
+    ),
+    "longer": lambda: with_parts("byte_level", normalizer=normalizers.Replace("a", "xyz")),
+    "lowercase": lambda: with_parts("byte_level", normalizer=normalizers.Lowercase()),
+    "dropping": lambda: with_parts("word_level", normalizer=normalizers.Replace("a", "")),
+}
+
+
+def tokenizer_with_all_characters(kind: str, **metaspace: object) -> dict[str, Any]:
+    """Return a BPE that falls back to bytes, as large files have it, with only special tokens.
+
+    All characters of its tokens are tokens, and some tokens are runs of spaces and cross words.
+
+    Args:
+        metaspace: options of its Metaspace to change.
+    """
+    saved: dict[str, Any] = json.loads(tokenizer_of(kind))
+    saved["added_tokens"].pop()
+    model = saved["model"]
+    pairs = [("▁", "▁"), ("▁▁", "▁▁"), ("e", "▁"), ("e▁", "t"), (".", "▁"), ("▁▁", "▁a")]
+    for token in (*sorted(set("".join(model["vocab"]))), *map("".join, pairs)):
+        model["vocab"].setdefault(token, len(model["vocab"]))
+    model["merges"] += map(list, pairs)
+    if metaspace:
+        saved["pre_tokenizer"] |= metaspace
+    return saved
+
+
+def tokenizer_with_pattern(pattern: str) -> dict[str, Any]:
+    """Return a byte-level BPE that is split by a pattern, with a token for a space before U+180E.
+
+    That character is white space for PCRE2, as before Unicode 6.3, but not for Oniguruma.
+    """
+    saved: dict[str, Any] = json.loads(tokenizer_of("split_pattern"))
+    saved["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+    saved["added_tokens"].pop()
+    model = saved["model"]
+    for left, right in (("Ġ", "Ġ"), ("Ġ", "á")):
+        if left + right not in model["vocab"]:
+            model["vocab"][left + right] = len(model["vocab"])
+            model["merges"].append([left, right])
+    return saved
+
 
 _SIZES = {"vocab_size": VOCAB_SIZE, "show_progress": False}
 
