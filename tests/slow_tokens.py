@@ -163,12 +163,15 @@ def cut_spans(text: str, spans: list[list[Any]], outside: Any) -> list[tuple[int
 
 
 def split_slowly(library: Tokenizer, ids: list[int]) -> list[tuple[str, list[int]]]:
-    """Return the pieces of a text between the token borders at which a prefix of it ends."""
+    """Return the pieces of a text between the token borders at which a prefix of it ends.
+
+    Of many ids, the first 256 are split.
+    """
     whole = library.decode(ids, skip_special_tokens=False)
     pieces: list[tuple[str, list[int]]] = []
     done = ""
     waiting: list[int] = []
-    for count, id_ in enumerate(ids, 1):
+    for count, id_ in enumerate(ids[:256], 1):
         waiting.append(id_)
         text = library.decode(ids[:count], skip_special_tokens=False)
         if not whole.startswith(text):
