@@ -61,7 +61,7 @@ TEXTS = (
     *(f"{token} a{token}b {token}" for token in (*SPECIAL_TOKENS, ADDED_TOKEN)),
     *("\x00", "\u2028", "\ufeff", " ", "\n", "\r\n \t", "𝄞é漢", "\U0010ffff", "\u0378"),
     *("  \u180e", "a \u180e b", " \u180e\u180e \n", "▁▁ ▁", "<0x41><0x0A>", "e .  a.  the a"),
-    *random_texts(1, 60),
+    *random_texts(1, 40),
 )
 
 
@@ -165,7 +165,7 @@ FAST: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", FAST)
 def test_fast_encoder_gives_the_ids_of_the_library(tmp_path: Path, name: str) -> None:
     """BPE that falls back to bytes, and patterns for which U+180E is a space, or not."""
-    texts = [*TEXTS, *random_texts(2, 40)]
+    texts = [*TEXTS, *random_texts(2, 20)]
     data = json.dumps(FAST[name], ensure_ascii=False)
     check_ids(tmp_path / "a", data, texts, "--encoder", "fastokens", "--no-add-special-tokens")
     assert encoder_of(tmp_path / "a") == "fastokens"
@@ -380,13 +380,18 @@ BORDERS = (
 )
 
 
-@pytest.mark.parametrize("allow", [False, True])
-@pytest.mark.parametrize("kind", [*KINDS, *VARIANTS])
+TAKING = ("byte_level_with_prefix_space", "metaspace", "byte_fallback", "unigram", "t5", "accents")
+
+
+@pytest.mark.parametrize(
+    ("kind", "allow"),
+    [*((kind, False) for kind in (*KINDS, *VARIANTS)), *((kind, True) for kind in TAKING)],
+)
 def test_targets_are_exact_at_every_border(tmp_path: Path, kind: str, allow: bool) -> None:
     """A target has all its characters behind the border, as `tokenizers` places them."""
     data = open_kind(kind)
     library = library_of(data, allow=allow)
-    texts = [*BORDERS, *random_texts(3 + allow, 12, without="▁" if kind in DROPS_SPACES else "")]
+    texts = [*BORDERS, *random_texts(3 + allow, 6, without="▁" if kind in DROPS_SPACES else "")]
     records, expected, num_straddling = [], [], 0
     for text in texts:
         encoding = library.encode(text, add_special_tokens=False)
@@ -411,16 +416,16 @@ def test_targets_are_exact_at_every_border(tmp_path: Path, kind: str, allow: boo
     assert store.manifest["ledger"]["num_straddling_tokens"] == num_straddling
 
 
-@pytest.mark.parametrize("subtokens", ["first", "all"])
 @pytest.mark.parametrize("kind", [*KINDS, *VARIANTS])
 def test_tags_are_those_of_the_words_and_spans_in_which_tokens_begin(
-    tmp_path: Path, kind: str, subtokens: str
+    tmp_path: Path, kind: str
 ) -> None:
     data, numbers = open_kind(kind), random.Random(kind)
+    subtokens = numbers.choice(["first", "all"])
     library = library_of(data, allow=False)
     records: list[dict[str, Any]] = []
     cases: list[tuple[str, list[tuple[int, Any]], Any]] = []
-    for seed in range(40):
+    for seed in range(24):
         texts = random_texts(seed, numbers.randrange(6), without="▁")
         if seed % 2:
             labels = numbers.choices("XYZ", k=len(texts))
@@ -615,6 +620,7 @@ def test_special_tokens_that_texts_spell_are_counted_and_stay_text(
         files[-1].write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
     options = ("--tokenizer", tmp_path, "--part-bytes", numbers.choice([1, 200, 10_000]))
     allow = ("--allow-special-tokens",) * (seed % 4 == 2)
+    options += ("--encoder", "tokenizers" if seed > 4 else "auto")
     assert run("tokenize", *files, *options, *allow, "-o", tmp_path / "store").exit_code == 0
     counts: dict[str, dict[str, Any]] = {}
     for number, text in enumerate(texts):
@@ -973,12 +979,11 @@ def test_ids_are_decoded_and_split_as_the_library_does(tmp_path: Path, kind: str
     data = open_decoding(kind.removesuffix(" decoder") if "decoder" in kind else kind)
     library, numbers = Tokenizer.from_str(data), random.Random(kind)
     text = f"The quick {SPECIAL_TOKENS[4]} ґанку, 雨 {ADDED_TOKEN} don't 😀  go . \n"
-    rows = [library.encode(text * count).ids for count in (1, 9)]
+    rows = [library.encode(text).ids]
     rows += [
         [numbers.randrange(library.get_vocab_size()) for _ in range(length)]
-        for length in (1, 2, 5, 40, 257)
+        for length in (2, 30, 257 if kind in ("byte_level", "byte_fallback") else 1)
     ]
-    rows += [[row[0]] * 3 for row in rows]
     (tmp_path / "tokenizer.json").write_text(data)
     (tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"input_ids": row}) + "\n" for row in rows)
@@ -1037,7 +1042,6 @@ def test_very_long_text_is_one_piece(tmp_path: Path) -> None:
             "byte_fallback",
             {"<0xE0>": ("\ufffd", "e0"), "<0x41>": ("A", None), "▁the": ("the", None)},
         ),
-        ("word_piece", {"##e": ("##e", None), "the": ("the", None)}),
     ],
 )
 def test_vocabulary_shows_what_each_token_spells(
