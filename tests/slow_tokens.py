@@ -124,7 +124,7 @@ def find_targets(text: str, places: list[tuple[int, int]], border: int) -> tuple
 
 
 def tag_slowly(
-    text: str, segments: list[tuple[int, Any]], places: list[tuple[int, int]], subtokens: str
+    segments: list[tuple[int, Any]], places: list[tuple[int, int]], subtokens: str
 ) -> tuple[list[Any], set[int]]:
     """Return the label of each token, and the segments in which a token begins.
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import importlib
 import json
+import operator
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from blake3 import blake3
+from click.testing import Result
 from command import run
 from oracle.stores import PageStore, read_store
 from slow_tokens import (
@@ -65,35 +68,32 @@ TEXTS = (
 )
 
 
-def tokenize(folder: Path, data: str, records: list[dict[str, Any]], *options: object) -> str:
-    """Make a store with a tokenizer.json; return what was printed beside the summary."""
+def start(
+    folder: Path, data: str, records: list[Any], *options: object, command: str = "tokenize"
+) -> Result:
+    """Write a tokenizer.json and records or texts, and make a store of them."""
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(data)
+    records = [{"text": each} if isinstance(each, str) else each for each in records]
     (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    output = ("-o", folder / "store", "--tokenizer", folder, "--num-workers", 1)
-    result = run("tokenize", folder / "a.jsonl", *output, *options)
+    output = ("-o", folder / "store", "--num-workers", 1)
+    tokenizer = ("--tokenizer", folder) if "--tokenizer" not in options else ()
+    return run(command, folder / "a.jsonl", *output, *tokenizer, *options)
+
+
+def make(folder: Path, data: str, records: list[Any], *options: object, **others: str) -> PageStore:
+    """Make a store and read it."""
+    result = start(folder, data, records, *options, **others)
     assert result.exit_code == 0, result.stderr
-    return result.stderr
+    return read_store(folder / "store")
 
 
-def tokenize_texts(folder: Path, data: str, texts: list[str], *options: object) -> str:
-    return tokenize(folder, data, [{"text": text} for text in texts], *options)
-
-
-def read_documents(store: PageStore) -> dict[int, list[int]]:
-    """Return the ids of each document that has any."""
-    assert store.documents == sorted(set(store.documents))
-    return dict(zip(store.documents, store.sequences, strict=True))
+def show(store: Path, *options: object) -> Any:
+    return json.loads(run("inspect", store, "--json", *options).stdout)
 
 
 def encoder_of(folder: Path) -> str:
     return str(json.loads((folder / "store" / "run.json").read_bytes())["encoder"])
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Return the files of a store, but for what says how it was made."""
-    names = [path.name for path in (folder / "store").iterdir() if path.name != "run.json"]
-    return {name: (folder / "store" / name).read_bytes() for name in sorted(names)}
 
 
 def check_ids(
@@ -104,17 +104,16 @@ def check_ids(
     affixes: tuple[list[str], list[str]] = ([], []),
 ) -> str:
     """Tokenize texts, and compare the ids of each with the library; return what was printed."""
-    printed = tokenize_texts(folder, data, texts, *options)
+    result = start(folder, data, texts, *options)
+    assert result.exit_code == 0, result.stderr
     library = library_of(data, allow="--allow-special-tokens" in options)
     saved = Tokenizer.from_str(data)
     before, after = (list(map(saved.token_to_id, names)) for names in affixes)
-    expected = {}
-    for number, text in enumerate(texts):
-        ids = library.encode(text, add_special_tokens=False).ids
-        if ids:
-            expected[number] = [*before, *ids, *after]
-    assert read_documents(read_store(folder / "store")) == expected
-    return printed
+    ids = [library.encode(text, add_special_tokens=False).ids for text in texts]
+    store = read_store(folder / "store")
+    assert store.documents == [number for number, each in enumerate(ids) if each]
+    assert store.sequences == [[*before, *each, *after] for each in ids if each]
+    return result.stderr
 
 
 # Ids
@@ -128,12 +127,9 @@ def test_ids_are_those_of_the_library(tmp_path: Path, kind: str) -> None:
     is_fast = kind in FAST_KINDS
     assert encoder_of(tmp_path / "a") == ("fastokens" if is_fast else "tokenizers")
     if is_fast:
-        (tmp_path / "a" / "a.jsonl").rename(tmp_path / "a.jsonl")
-        options = ("--encoder", "tokenizers", "-o", tmp_path / "b" / "store")
-        run("tokenize", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "a", *options)
+        slow = make(tmp_path / "b", data, texts, "--encoder", "tokenizers")
+        assert slow.sequences == read_store(tmp_path / "a" / "store").sequences
         assert encoder_of(tmp_path / "b") == "tokenizers"
-        made = [read_store(tmp_path / name / "store") for name in "ab"]
-        assert made[0].sequences == made[1].sequences
     plain = ("--no-add-special-tokens", "--allow-special-tokens", "--part-bytes", 4000)
     check_ids(tmp_path / "c", data, texts, *plain)
     assert encoder_of(tmp_path / "c") == ("fastokens" if is_fast else "tokenizers")
@@ -171,12 +167,10 @@ def test_fast_encoder_gives_the_ids_of_the_library(tmp_path: Path, name: str) ->
     assert encoder_of(tmp_path / "a") == "fastokens"
 
 
-def change(saved: dict[str, Any], *path: object, **values: Any) -> str:
-    """Change a part of a tokenizer.json."""
-    part: Any = saved
-    for name in path:
-        part = part[name]
-    part |= values
+def change(saved: dict[str, Any], *path: Any, **values: Any) -> str:
+    """Return a tokenizer.json with a part changed."""
+    saved = json.loads(json.dumps(saved))
+    functools.reduce(operator.getitem, path, saved).update(values)
     return json.dumps(saved)
 
 
@@ -195,74 +189,46 @@ def metaspace_without(token: str) -> str:
     return json.dumps(saved)
 
 
+META = tokenizer_with_all_characters("metaspace")
 NEITHER = "it is neither byte-level BPE nor BPE that falls back to bytes"
-NO_TOKENS = "its tokens have characters that are no tokens"
-METASPACE = "its Metaspace has other options, or a normalizer before it"
 CLASSES = "its regex has character classes that regex engines interpret differently"
 STRIPS = "its special tokens strip the whitespace beside them"
-PROBE = "different ids from tokenizers for the built-in test texts"
-ALLOW = "--allow-special-tokens"
-REFUSED: list[tuple[str, tuple[str, ...], str]] = [
-    *(
-        (tokenizer_of(kind), (), NEITHER)
-        for kind in ("word_piece", "unigram", "word_level", "whitespace_bpe")
-    ),
-    *((tokenizer_of(kind), (), NO_TOKENS) for kind in ("metaspace", "byte_fallback")),
-    (
-        change(tokenizer_with_all_characters("metaspace"), "pre_tokenizer", replacement="_"),
-        (),
-        METASPACE,
-    ),
-    (
-        change(tokenizer_with_all_characters("metaspace"), normalizer={"type": "NFC"}),
-        (),
-        METASPACE,
-    ),
-    (
-        change(tokenizer_with_all_characters("metaspace"), "model", ignore_merges=True),
-        (),
-        "it has ignore_merges and falls back to bytes",
-    ),
-    (metaspace_without("<0x00>"), (), "it is not BPE that falls back to all bytes"),
-    (
-        json.dumps(tokenizer_with_all_characters("metaspace")),
-        (ALLOW,),
-        "it has added tokens beside Metaspace",
-    ),
-    *(
-        (json.dumps(tokenizer_with_pattern(pattern), indent=indent), (), CLASSES)
-        for pattern, indent in (
-            (r"\w+|.", None),
-            (r"a|\W", 2),
-            (r"\b.", None),
-            (r"x\By|.", None),
-            ("[[:alpha:]]+|.", 1),
-            (r'"\w"|.', None),
-        )
-    ),
-    *(
-        (change(saved_of("byte_level"), "added_tokens", at, **{side: True}), (ALLOW,), STRIPS)
-        for side in ("lstrip", "rstrip")
-        for at in (0, -1)
-    ),
-    (added_tokens_out_of_order(), (), PROBE),
-    (
-        change(
-            saved_of("split_pattern"),
-            normalizer={"type": "Replace", "pattern": {"Regex": "(a+a+)+b"}, "content": "x"},
-        ),
-        (),
-        "tokenizers fails on the built-in test texts (",
-    ),
-]
+BESIDE = "it has added tokens beside Metaspace"
+SLOW = {"type": "Replace", "pattern": {"Regex": "(a+a+)+b"}, "content": "x"}
+PATTERNS = (r"\w+|.", r"a|\W", r"\b.", r"x\By|.", "[[:alpha:]]+|.", r'"\w"|.')
+REFUSED: dict[str, list[str]] = {
+    NEITHER: list(map(tokenizer_of, ("word_piece", "unigram", "word_level", "whitespace_bpe"))),
+    "its tokens have characters that": list(map(tokenizer_of, ("metaspace", "byte_fallback"))),
+    "its Metaspace has other options, or a normalizer before it": [
+        change(META, "pre_tokenizer", replacement="_"),
+        change(META, normalizer={"type": "NFC"}),
+    ],
+    "it has ignore_merges and falls back to bytes": [change(META, "model", ignore_merges=True)],
+    "it is not BPE that falls back to all bytes": [metaspace_without("<0x00>")],
+    CLASSES: [
+        json.dumps(tokenizer_with_pattern(pattern), indent=at % 3 or None)
+        for at, pattern in enumerate(PATTERNS)
+    ],
+    BESIDE: [json.dumps(META)],
+    STRIPS: [
+        change(saved_of("byte_level"), "added_tokens", at, **{side: True})
+        for at, side in ((0, "lstrip"), (-1, "lstrip"), (0, "rstrip"))
+    ],
+    "different ids from tokenizers for the built-in test texts": [added_tokens_out_of_order()],
+    "tokenizers fails on the built-in test texts (": [
+        change(saved_of("split_pattern"), normalizer=SLOW)
+    ],
+}
 
 
-@pytest.mark.parametrize("case", range(len(REFUSED)))
+@pytest.mark.parametrize(
+    ("reason", "data"), [(reason, each) for reason, some in REFUSED.items() for each in some]
+)
 def test_library_encodes_what_the_fast_encoder_does_not(
-    tmp_path: Path, case: int, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, reason: str, data: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With a note, and nothing else on stderr; asked for, the fast encoder is refused."""
-    data, options, reason = REFUSED[case]
+    options = ["--allow-special-tokens"] * (reason in (BESIDE, STRIPS))
     texts = ["a  b <s> c", f"some {ADDED_TOKEN}", "é<0x41> 12"]
     printed = check_ids(tmp_path, data, texts, "--no-add-special-tokens", *options)
     assert encoder_of(tmp_path) == "tokenizers"
@@ -272,24 +238,9 @@ def test_library_encodes_what_the_fast_encoder_does_not(
     assert capfd.readouterr().err == ""  # of a panic in Rust
     if reason.startswith("tokenizers fails"):
         return  # which takes a second
-    arguments = ("--tokenizer", tmp_path, "-o", tmp_path / "b", *options)
-    result = run("tokenize", tmp_path / "a.jsonl", *arguments, "--encoder", "fastokens")
+    result = start(tmp_path / "b", data, texts, *options, "--encoder", "fastokens")
     assert result.exit_code == (2 if is_refused else 3)
     assert reason in result.stderr
-
-
-@pytest.mark.parametrize("side", ["lstrip", "rstrip"])
-@pytest.mark.parametrize("at", [0, 3, -1])
-def test_tokens_that_strip_spaces_are_those_of_the_library(
-    tmp_path: Path, at: int, side: str
-) -> None:
-    data = change(saved_of("byte_level"), "added_tokens", at, **{side: True})
-    texts = [
-        f"a{blank}{token}{blank}b"
-        for token in (*SPECIAL_TOKENS, ADDED_TOKEN)
-        for blank in ("", " ", "  ", "\n", " \t\u3000")
-    ]
-    check_ids(tmp_path, data, texts)
 
 
 class WrongOn:
@@ -317,15 +268,15 @@ class WrongOn:
         return found.tobytes(), ends.tobytes()
 
 
+OTHER = "different ids from tokenizers for {}:1"
+
+
 @pytest.mark.parametrize(
     ("fault", "number", "said"),
     [
-        ("other id", 0, "different ids from tokenizers for {}:1"),
-        ("borders", 3, "different ids from tokenizers for {}:1"),
-        ("fewer", 1, "different ids from tokenizers for {}:1"),
-        ("fails", 2, "fastokens failed: no luck"),
+        *(("other id", 0, OTHER), ("borders", 3, OTHER), ("fewer", 1, OTHER)),
+        *(("fails", 2, "fastokens failed: no luck"), ("other id", 40, OTHER)),
         ("other id", 41, ""),  # behind the first 4 KiB: nobody compares
-        ("other id", 40, "different ids from tokenizers for {}:1"),
     ],
 )
 def test_first_texts_of_each_part_are_compared(
@@ -333,18 +284,13 @@ def test_first_texts_of_each_part_are_compared(
 ) -> None:
     import fastokens
 
-    real = fastokens.Tokenizer
-
-    class Opened:
-        @staticmethod
-        def from_json_str(text: str) -> WrongOn:
-            return WrongOn(real.from_json_str(text), "Zaphod", fault)
-
-    monkeypatch.setattr(fastokens, "Tokenizer", Opened)
+    open_real = fastokens.Tokenizer.from_json_str
+    opened = SimpleNamespace(from_json_str=lambda text: WrongOn(open_real(text), "Zaphod", fault))
+    monkeypatch.setattr(fastokens, "Tokenizer", opened)
     data = tokenizer_of("byte_level") + " " * (number + len(fault))  # was not opened before
     texts = [f"{at:03}" + "b" * 97 for at in range(50)]
     texts[number] = texts[number][:10] + "Zaphod" + texts[number][16:]
-    printed = tokenize_texts(tmp_path, data, texts)
+    printed = start(tmp_path, data, texts).stderr
     expected = said.format(tmp_path / "a.jsonl")
     note = f"note: fastokens: {expected}; using tokenizers for the whole run\n"
     assert printed == (note if said else "")
@@ -407,12 +353,10 @@ def test_targets_are_exact_at_every_border(tmp_path: Path, kind: str, allow: boo
                 expected.append((text, border, encoding.ids, bits))
                 num_straddling += count
     options = ("--prompt-field", "q", "--completion-field", "a", "--no-add-special-tokens")
-    tokenize(tmp_path, data, records, *options, *["--allow-special-tokens"] * allow)
-    store = read_store(tmp_path / "store")
-    for found, (text, border, *wanted) in zip(
-        zip(store.sequences, store.columns["targets"], strict=True), expected, strict=True
-    ):
-        assert list(found) == wanted, (text, border)
+    store = make(tmp_path, data, records, *options, *["--allow-special-tokens"] * allow)
+    rows = zip(store.sequences, store.columns["targets"], expected, strict=True)
+    for ids, bits, (text, border, *wanted) in rows:
+        assert [ids, bits] == wanted, (text, border)
     assert store.manifest["ledger"]["num_straddling_tokens"] == num_straddling
 
 
@@ -447,21 +391,13 @@ def test_tags_are_those_of_the_words_and_spans_in_which_tokens_begin(
         for at, id_ in enumerate(encoding.ids):
             if not library.decode([id_], skip_special_tokens=False).strip(SPACES):
                 places[at] = (0, 0)  # it stands for a space that was added, or is one
-        if encoding.ids:
-            labels, seen = tag_slowly(text, segments, places, subtokens)
-            expected.append((encoding.ids, labels))
-            num_lost += sum(
-                label != outside for at, (_, label) in enumerate(segments) if at not in seen
-            )
-        else:
-            num_lost += sum(label != outside for _, label in segments)
+        labels, seen = tag_slowly(segments, places, subtokens)
+        expected += [(encoding.ids, labels)] if encoding.ids else []
+        lost = [label for at, (_, label) in enumerate(segments) if at not in seen]
+        num_lost += sum(label != outside for label in lost)
     options = ("--keep", "tags:tags", "--tag-subtokens", subtokens, "--no-add-special-tokens")
-    tokenize(tmp_path, data, records, *options)
-    store = read_store(tmp_path / "store")
-    for found in zip(
-        zip(store.sequences, store.columns["tags"], strict=True), expected, strict=True
-    ):
-        assert list(found[0]) == list(found[1])
+    store = make(tmp_path, data, records, *options)
+    assert list(zip(store.sequences, store.columns["tags"], strict=True)) == expected
     assert store.manifest["ledger"]["num_words_without_token"] == num_lost
 
 
@@ -485,41 +421,31 @@ def word_level(words: list[str] | dict[str, int], unknown: str = UNKNOWN) -> Tok
     return tokenizer
 
 
-WRONG_PLACES: list[tuple[tuple[str, ...], list[dict[str, Any]], list[Any]]] = [
+TARGETS = ("--prompt-field", "q", "--completion-field", "a")
+WRONG: list[tuple[str, tuple[str, ...], list[dict[str, Any]], list[Any]]] = [
     (
-        ("--keep", "tags:tags"),
-        [
-            {"text": "b a", "tags": [[0, 1, "X"]]},
-            {"text": "\x10a b", "tags": [[1, 2, "Y"]]},
-            {"text": "\x10? b", "tags": []},
-        ],
+        *("tags", ("--keep", "tags:tags")),
+        [{"text": "b a", "tags": [[0, 1, "X"]]}, {"text": "\x10a b", "tags": [[1, 2, "Y"]]}],
         [["X", "O"], ["Y", "O"]],
     ),
-    (
-        ("--prompt-field", "q", "--completion-field", "a"),
-        [{"q": "b", "a": " a"}, {"q": "\x10a", "a": " b"}, {"q": "\x10?", "a": " b"}],
-        [[0, 1], [0, 1]],
-    ),
+    ("targets", TARGETS, [{"q": "b", "a": " a"}, {"q": "\x10a", "a": " b"}], [[0, 1], [0, 1]]),
 ]
 
 
-@pytest.mark.parametrize(("options", "records", "expected"), WRONG_PLACES)
+@pytest.mark.parametrize(("column", "options", "records", "expected"), WRONG)
 def test_wrong_offsets_of_the_library_are_repaired_or_refused(
-    tmp_path: Path, options: tuple[str, ...], records: list[dict[str, Any]], expected: list[Any]
+    tmp_path: Path, column: str, options: Any, records: list[dict[str, Any]], expected: Any
 ) -> None:
     """They are wrong behind a first character that the normalizer removes."""
     tokenizer = word_level([UNKNOWN, "a", "b"])
     tokenizer.normalizer = normalizers.Precompiled(charsmap_without("\x10"))
     assert tokenizer.encode("\x10a b").offsets == [(0, 1), (2, 3)]
-    tokenize(tmp_path, str(tokenizer.to_str()), records[:2], *options)
-    (found,) = read_store(tmp_path / "store").columns.values()
-    assert found == expected
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(it) + "\n" for it in records))
-    output = ("--tokenizer", tmp_path, "-o", tmp_path / "b")
-    result = run("tokenize", tmp_path / "a.jsonl", *output, *options)
+    data = str(tokenizer.to_str())
+    assert make(tmp_path, data, records, *options).columns[column] == expected
+    records += [{"text": "\x10? b", "tags": [], "q": "\x10?", "a": " b"}]
+    result = start(tmp_path / "b", data, records, *options)
     assert result.exit_code == 3
-    said = f"{tmp_path / 'a.jsonl'}:3: the tokens at 'b' spell nothing, expected 'b'"
-    assert said in result.stderr
+    assert "a.jsonl:3: the tokens at 'b' spell nothing, expected 'b'" in result.stderr
 
 
 # Special tokens
@@ -560,9 +486,9 @@ def with_template(template: str | None, words: tuple[str, ...] = ("a", "b")) -> 
 def test_template_bos_and_eos_are_put_around_each_text(
     tmp_path: Path, template: str | None, options: str, expected: str
 ) -> None:
-    tokenize_texts(tmp_path, with_template(template), ["a b", "", "b"], *options.split())
+    store = make(tmp_path, with_template(template), ["a b", "", "b"], *options.split())
     wanted = [list(map(int, expected)), list(map(int, expected.replace("45", "5")))]
-    assert read_store(tmp_path / "store").sequences == wanted
+    assert store.sequences == wanted
 
 
 def test_template_is_found_without_the_letter_a(tmp_path: Path) -> None:
@@ -571,8 +497,7 @@ def test_template_is_found_without_the_letter_a(tmp_path: Path) -> None:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)]
     )
-    tokenize_texts(tmp_path, str(tokenizer.to_str()), ["я"])
-    assert read_store(tmp_path / "store").sequences == [[0, 2, 1]]
+    assert make(tmp_path, tokenizer.to_str(), ["я"]).sequences == [[0, 2, 1]]
 
 
 LETTERS = ("ab<|", "a.\\[(*|^é𝄞\n")
@@ -591,9 +516,7 @@ def find_spelled(tokens: list[str], text: str) -> list[str]:
     """Scan a text; where tokens begin, take the longest and continue behind it."""
     found, place = [], 0
     while place < len(text):
-        here = max(
-            [token for token in tokens if text.startswith(token, place)], key=len, default=""
-        )
+        here = max((it for it in tokens if text.startswith(it, place)), key=len, default="")
         found += [here] * bool(here)
         place += len(here) or 1
     return found
@@ -635,17 +558,17 @@ def test_special_tokens_that_texts_spell_are_counted_and_stay_text(
     store = read_store(tmp_path / "store")
     total = sum(entry["count"] for entry in counts.values())
     assert store.manifest["ledger"]["num_special_tokens_in_text"] == total
-    shown = json.loads(run("inspect", tmp_path / "store", "--vocabulary", "--json").stdout)
-    assert shown["spelled_in_text"]["num_tokens"] == total
+    shown = show(tmp_path / "store", "--vocabulary")["spelled_in_text"]
+    assert (shown["num_tokens"], len(shown["tokens"])) == (total, len(counts))
     library = library_of(data, allow=bool(allow))
     assert store.sequences == [library.encode(text).ids for text in texts if text]
 
 
 def test_store_without_spelled_tokens_has_no_such_file(tmp_path: Path) -> None:
-    tokenize_texts(tmp_path, tokenizer_of("byte_level"), ["<s", "s>"])
+    make(tmp_path, tokenizer_of("byte_level"), ["<s", "s>"])
     assert not (tmp_path / "store" / "special_tokens.jsonl").exists()
-    shown = json.loads(run("inspect", tmp_path / "store", "--vocabulary", "--json").stdout)
-    assert shown["spelled_in_text"] == {"num_tokens": 0, "tokens": []}
+    shown = show(tmp_path / "store", "--vocabulary")["spelled_in_text"]
+    assert shown == {"num_tokens": 0, "tokens": []}
 
 
 @pytest.mark.parametrize(
@@ -663,8 +586,7 @@ def test_store_without_spelled_tokens_has_no_such_file(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_list_of_spelled_tokens_is_refused(tmp_path: Path, spoil: Any, said: str) -> None:
-    texts = ["</s></s>", "<s>", "</s>"]
-    tokenize_texts(tmp_path, tokenizer_of("byte_level"), texts)
+    make(tmp_path, tokenizer_of("byte_level"), ["</s></s>", "<s>", "</s>"])
     path = tmp_path / "store" / "special_tokens.jsonl"
     path.write_text(spoil(path.read_text()))
     result = run("inspect", tmp_path / "store", "--vocabulary")
@@ -713,51 +635,30 @@ def test_no_model_writes_a_special_token_that_a_text_spells(tmp_path: Path, kind
 # The vocabulary
 
 
-@pytest.mark.parametrize(
-    ("names", "files", "expected"),
-    [
-        (["[PAD]", "[UNK]", "[BOS]", "[EOS]"], {}, (0, 2, 3, 1)),
-        (["<s>", "</s>", "<unk>", "<pad>"], {}, (3, 0, 1, 2)),
-        (["<|endoftext|>", "a", "b", "c"], {}, (None, None, 0, None)),
-        (["<|begin_of_text|>", "<|end_of_text|>", "a", "b"], {}, (None, 0, 1, None)),
-        (["<eos>", "</s>", "<|padding|>", "<|unk|>"], {}, (2, None, 0, 3)),
-        (["a", "b", "c", "d"], {}, (None, None, None, None)),
-        (
-            ["<pad>", "<s>", "</s>", "<unk>", "x"],
-            {
-                "config": {
-                    "pad_token": "x",
-                    "bos_token": "no",
-                    "eos_token": {"content": "x"},
-                    "unk_token": "<s>",
-                }
-            },
-            (4, 1, 4, 3),  # the tokenizer itself says which one is unknown
-        ),
-        (["<s>", "x", "y"], {"map": {"bos_token": "x", "eos_token": "y"}}, (None, 1, 2, None)),
-        (
-            ["<s>", "x", "y"],
-            {"config": {"bos_token": "y"}, "map": {"bos_token": "x", "eos_token": "x"}},
-            (None, 1, 1, None),
-        ),
-        (
-            ["<s>", "x", "y"],
-            {"config": {"bos_token": "y", "added_tokens_decoder": {}}, "map": {"bos_token": "x"}},
-            (None, 2, None, None),
-        ),
-        (["<s>", "x"], {"config": {"bos_token": 7, "eos_token": None}}, (None, 0, None, None)),
-    ],
-)
-def test_roles_are_found_in_files_and_by_common_names(
-    tmp_path: Path, names: list[str], files: dict[str, Any], expected: tuple[int | None, ...]
-) -> None:
-    paths = {"config": "tokenizer_config.json", "map": "special_tokens_map.json"}
-    for name, value in files.items():
-        (tmp_path / paths[name]).write_text(json.dumps(value))
-    tokenize_texts(tmp_path, str(word_level([*names, "text"], "<unk>").to_str()), ["text"])
-    manifest = read_store(tmp_path / "store").manifest
-    found = tuple(manifest[f"{role}_id"] for role in ("pad", "bos", "eos", "unk"))
-    assert found == expected
+ROLES = """
+[PAD] [UNK] [BOS] [EOS]            | {} | {} | 0 2 3 1
+<s> </s> <unk> <pad>               | {} | {} | 3 0 1 2
+<|endoftext|> a                    | {} | {} | - - 0 -
+<|begin_of_text|> <|end_of_text|>  | {} | {} | - 0 1 -
+<eos> </s> <|padding|> <|unk|>     | {} | {} | 2 - 0 3
+a b                                | {} | {} | - - - -
+<pad> <s> <unk> x | {"pad_token": "x", "bos_token": "no", "unk_token": "<s>"} | {} | 3 1 - 2
+<s> x | {"eos_token": {"content": "x"}, "bos_token": 7, "pad_token": null} | {} | - 0 1 -
+<s> x y | {}                 | {"bos_token": "x", "eos_token": "y"} | - 1 2 -
+<s> x y | {"bos_token": "y"} | {"bos_token": "x", "eos_token": "x"} | - 1 1 -
+<s> x y | {"bos_token": "y", "added_tokens_decoder": {}} | {"bos_token": "x"} | - 2 - -
+"""
+
+
+@pytest.mark.parametrize("row", ROLES.strip().splitlines())
+def test_roles_are_found_in_files_and_by_common_names(tmp_path: Path, row: str) -> None:
+    names, config, tokens_map, expected = row.rsplit(" | ", 3)
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    (tmp_path / "special_tokens_map.json").write_text(tokens_map)
+    words = [*names.split(), "text"]
+    manifest = make(tmp_path, word_level(words, "<unk>").to_str(), ["text"]).manifest
+    found = [manifest[f"{role}_id"] for role in ("pad", "bos", "eos", "unk")]
+    assert found == [None if number == "-" else int(number) for number in expected.split()]
 
 
 @pytest.mark.parametrize(
@@ -780,11 +681,10 @@ def test_vocabulary_may_have_gaps_and_equal_ids(
     for at, token in enumerate(saved["added_tokens"]):
         token["id"] = max(numbers.values()) + 1 + at
     library = Tokenizer.from_str(json.dumps(saved))
-    tokenize_texts(tmp_path, json.dumps(saved), ["a b", "b"])
-    store = read_store(tmp_path / "store")
+    store = make(tmp_path, json.dumps(saved), ["a b", "b"])
     assert store.sequences == [library.encode(text).ids for text in ("a b", "b")]
     assert tuple(store.manifest[name] for name in ("vocab_size", "max_id", "dtype")) == facts
-    shown = json.loads(run("inspect", tmp_path / "store", "--vocabulary", "--json").stdout)
+    shown = show(tmp_path / "store", "--vocabulary")
     assert shown["num_ids"] == len(set(numbers.values())) + len(added)
     assert shown["num_used_ids"] == 2
 
@@ -799,121 +699,77 @@ def test_settings_saved_in_a_tokenizer_are_off(tmp_path: Path, name: str) -> Non
         tokenizer.enable_padding(length=90)
     else:
         tokenizer.model.dropout = 0.5
-    for at, encoder in enumerate(("tokenizers", "auto")):
-        folder = tmp_path / str(at)
+    for encoder in ("tokenizers", "auto"):
         options = ("--encoder", encoder)
-        printed = tokenize_texts(folder, str(tokenizer.to_str()), ["The cat and the dog"], *options)
-        assert printed == f"note: tokenizer.json: ignoring its saved {name}\n"
-        assert read_store(folder / "store").sequences == [expected]
+        text, data = "The cat and the dog", str(tokenizer.to_str())
+        result = start(tmp_path / encoder, data, [text], *options)
+        assert result.stderr == f"note: tokenizer.json: ignoring its saved {name}\n"
+        assert read_store(tmp_path / encoder / "store").sequences == [expected]
 
 
-BROKEN: list[tuple[bytes | None, str, int, str]] = [
-    *(
-        (data, "tokenizer.json", 3, "expected a file in the format of Hugging Face's tokenizers")
-        for data in (
-            b"",
-            b"{}",
-            b"[]",
-            b"\xff",
-            b"PK\3\4",
-            b'{"model": {}}',
-            b"1",
-            b'{"a": "dropout": 1.}',
-        )
-    ),
-    (b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "tokenizer.json", 3, "is empty"),
-    (None, "tokenizer.json", 2, "no such file"),
-    (None, "./gone", 2, "no such file"),
-    (None, "a/b/c", 2, "no such file"),
-    (None, "folder", 2, "folder/tokenizer.json: no such file"),
-    (None, "link", 2, "link: no such file"),
-    (
-        word_level({"a": 0, "b": 77_777}).to_str().replace("77777", "2147483648").encode(),
-        "tokenizer.json",
-        3,
-        "its largest id is 2,147,483,648, expected at most 2,147,483,647",
-    ),
-    (with_template("<bos> <eos>", ()).encode(), "tokenizer.json", 3, "unsupported template"),
-    (word_level(["a"]).to_str().encode(), "tokenizer.json", 3, "a.jsonl:2: tokenizer.json: "),
+NO_FILES = {"./gone": "gone", "a/b/c": "a/b/c", "folder": "folder/tokenizer.json", "link": "link"}
+TOO_LARGE = word_level({"a": 0, "b": 77_777}).to_str().replace("77777", "2147483648")
+NO_JSON = ("", "{}", "[]", "\ufeff", "PK\3\4", '{"model": {}}', "1", '{"a": "dropout": 1.}')
+BROKEN: list[tuple[str, str, str]] = [
+    *(("tokenizer.json", data, "expected a file in the format of Hugging") for data in NO_JSON),
+    ("tokenizer.json", '{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "is empty"),
+    ("tokenizer.json", TOO_LARGE, "largest id is 2,147,483,648, expected at most 2,147,483,647"),
+    ("tokenizer.json", with_template("<bos> <eos>", ()), "unsupported template"),
+    ("tokenizer.json", word_level(["a"]).to_str(), "a.jsonl:2: tokenizer.json: "),
+    ("tokenizer_config.json", "[]", "tokenizer_config.json: [], expected an object"),
+    ("special_tokens_map.json", "{", "special_tokens_map.json: not JSON ("),
+    ("tokenizer_config.json", "\udcff", "tokenizer_config.json: byte 0xff, expected UTF-8"),
 ]
 
 
-@pytest.mark.parametrize(("data", "name", "code", "said"), BROKEN)
-def test_tokenizer_that_cannot_be_used_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    data: bytes | None,
-    name: str,
-    code: int,
-    said: str,
+@pytest.mark.parametrize(("name", "data", "said"), BROKEN)
+def test_broken_tokenizer_is_refused(tmp_path: Path, name: str, data: str, said: str) -> None:
+    (tmp_path / name).write_text(data, errors="surrogateescape")
+    whole = data if name == "tokenizer.json" else tokenizer_of("byte_level")
+    result = start(tmp_path, whole, ["a", "c"])
+    assert (result.exit_code, said in result.stderr) == (3, True), result.stderr
+
+
+@pytest.mark.parametrize("name", NO_FILES)
+def test_missing_tokenizer_is_refused_without_asking_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("link").symlink_to("nowhere")
-    Path("a.jsonl").write_text('{"text": "a"}\n{"text": "c"}\n')
-    if data is not None:
-        Path(name).write_bytes(data)
-    result = run("tokenize", "a.jsonl", "--tokenizer", name, "-o", "store")
-    assert result.exit_code == code
-    assert said in result.stderr
+    result = start(tmp_path, "", ["a"], "--tokenizer", name)
+    assert result.exit_code == 2
+    assert f"Error: {NO_FILES[name]}: no such file\n" in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--bos", "--eos"])
 def test_unknown_token_is_refused(tmp_path: Path, option: str) -> None:
-    (tmp_path / "a.txt").write_text("a\n")
-    result = run("tokenize", tmp_path / "a.txt", option, "<start>", "-o", tmp_path / "store")
+    result = start(tmp_path, "", ["a"], option, "<start>", "--tokenizer", "bytes")
     assert result.exit_code == 2
     assert "token '<start>': not in the tokenizer's vocabulary" in result.stderr
     assert "'<pad>', '<bos>', '<eos>'" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("data", "changes", "said"),
     [
-        ("tokenizer_config.json", b"[]", "tokenizer_config.json: [], expected an object"),
-        ("special_tokens_map.json", b"{", "special_tokens_map.json: not JSON ("),
-        ("tokenizer_config.json", b"\xff", "tokenizer_config.json: byte 0xff, expected UTF-8"),
+        ("{}", {}, "not a tokenizer ("),
+        (tokenizer_of("byte_level"), {"vocab_size": 500}, "vocab_size is 501, manifest says 500"),
+        (tokenizer_of("byte_level"), {"max_id": 502}, "max_id is 500, manifest says 502"),
     ],
 )
-def test_broken_file_beside_a_tokenizer_is_refused(
-    tmp_path: Path, name: str, content: bytes, said: str
+def test_kept_tokenizer_must_fit_the_manifest(
+    tmp_path: Path, data: str, changes: dict[str, int], said: str
 ) -> None:
-    (tmp_path / "tokenizer.json").write_text(tokenizer_of("byte_level"))
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / name).write_bytes(content)
-    result = run("tokenize", tmp_path / "a.txt", "--tokenizer", tmp_path, "-o", tmp_path / "store")
-    assert result.exit_code == 3
-    assert f"{tmp_path}/{said}" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("change_store", "said"),
-    [
-        (
-            lambda folder, _: (folder / "tokenizer.json").write_text("{}"),
-            "not a tokenizer (",
-        ),
-        (
-            lambda _, manifest: manifest.update(vocab_size=500),
-            "vocab_size is 501, manifest says 500",
-        ),
-        (lambda _, manifest: manifest.update(max_id=502), "max_id is 500, manifest says 502"),
-    ],
-)
-def test_kept_tokenizer_must_fit_the_manifest(tmp_path: Path, change_store: Any, said: str) -> None:
-    tokenize_texts(tmp_path, tokenizer_of("byte_level"), ["a"])
+    manifest = make(tmp_path, tokenizer_of("byte_level"), ["a"]).manifest
     folder = tmp_path / "store"
     assert run("inspect", folder).exit_code == 0
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    change_store(folder, manifest)
-    manifest["tokenizer_blake3"] = blake3((folder / "tokenizer.json").read_bytes()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "tokenizer.json").write_text(data)
+    changes |= {"tokenizer_blake3": blake3((folder / "tokenizer.json").read_bytes()).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
     result = run("inspect", folder)
     assert result.exit_code == 4
     assert said in result.stderr
-
-
-# Byte tokenizer
 
 
 GOLDEN = "f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171"
@@ -922,141 +778,94 @@ GOLDEN = "f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171"
 @pytest.mark.parametrize("allow", [False, True])
 def test_byte_tokenizer_gives_bytes_and_is_one_of_the_library(tmp_path: Path, allow: bool) -> None:
     texts = [*TEXTS, "é<eos> <pad>", "".join(map(chr, range(0x800))), "\u0800\uffff\U00010000"]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    options = ("--bos", "<bos>", *["--allow-special-tokens"] * allow)
-    for encoder in ("auto", "tokenizers"):
-        output = ("-o", tmp_path / encoder / "store", "--encoder", encoder)
-        assert run("tokenize", tmp_path / "a.jsonl", *output, *options).exit_code == 0
-    assert read_files(tmp_path / "auto") == read_files(tmp_path / "tokenizers")
-    is_ours = not allow
-    assert (encoder_of(tmp_path / "auto") == "bytes") == is_ours
-    data = (tmp_path / "auto" / "store" / "tokenizer.json").read_bytes()
+    options = ("--tokenizer", "bytes", "--bos", "<bos>", *["--allow-special-tokens"] * allow)
+    store, slow = (
+        make(tmp_path / encoder, "", texts, *options, "--encoder", encoder)
+        for encoder in ("auto", "tokenizers")
+    )
+    assert store.sequences == slow.sequences
+    assert (encoder_of(tmp_path / "auto") == "bytes") == (not allow)
+    data = (store.folder / "tokenizer.json").read_bytes()
     assert hashlib.sha256(data).hexdigest() == GOLDEN  # stores name it so: it never changes
     library = Tokenizer.from_str(data.decode())
     library.encode_special_tokens = not allow
-    found = read_store(tmp_path / "auto" / "store").sequences
-    assert found == [[257, *library.encode(text).ids] for text in texts if text]
-    if is_ours:
-        assert found == [[257, *text.encode()] for text in texts if text]
+    assert store.sequences == [[257, *library.encode(text).ids] for text in texts if text]
+    if not allow:
+        assert store.sequences == [[257, *text.encode()] for text in texts if text]
     assert [library.token_to_id(name) for name in ("<pad>", "<bos>", "<eos>")] == [256, 257, 258]
 
 
 # Texts of ids
 
-
-def open_decoding(kind: str) -> str:
-    """Return the tokenizer of a kind, or one with another decoder."""
-    saved = json.loads(tokenizer_of(kind if kind in KINDS else "whitespace_bpe"))
-    if kind not in KINDS:
-        saved["decoder"] = DECODERS[kind]
-    return json.dumps(saved)
-
-
+STRIP = {"type": "Strip", "content": "a", "start": 1, "stop": 0}
+REPLACE = {"type": "Replace", "pattern": {"Regex": "(a|t)+h"}, "content": "dd"}
 DECODERS: dict[str, Any] = {
-    "none": None,
-    "metaspace": {
-        "type": "Metaspace",
-        "replacement": "e",
-        "prepend_scheme": "always",
-        "split": True,
-    },
-    "bpe": {"type": "BPEDecoder", "suffix": "e"},
+    "no decoder": None,
+    "spaces": {"type": "Metaspace", "replacement": "e", "prepend_scheme": "always", "split": True},
+    "suffixes": {"type": "BPEDecoder", "suffix": "e"},
     "ctc": {"type": "CTC", "pad_token": "e", "word_delimiter_token": "t", "cleanup": True},
-    "replacing": {
-        "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"Regex": "(a|t)+h"}, "content": "dd"},
-            *({"type": "ByteFallback"}, {"type": "Fuse"}),
-            {"type": "Strip", "content": "a", "start": 1, "stop": 0},
-        ],
-    },
+    "strips": {"type": "Sequence", "decoders": [REPLACE, {"type": "Fuse"}, STRIP]},
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *(f"{kind} decoder" for kind in DECODERS)])
+@pytest.mark.parametrize("kind", [*KINDS, *DECODERS])
 def test_ids_are_decoded_and_split_as_the_library_does(tmp_path: Path, kind: str) -> None:
     """Any ids, also parts of characters, as `inspect` shows them and `unpack` writes them."""
-    data = open_decoding(kind.removesuffix(" decoder") if "decoder" in kind else kind)
+    data = tokenizer_of(kind if kind in KINDS else "whitespace_bpe")
+    data = json.dumps(json.loads(data) | ({"decoder": DECODERS[kind]} if kind in DECODERS else {}))
     library, numbers = Tokenizer.from_str(data), random.Random(kind)
     text = f"The quick {SPECIAL_TOKENS[4]} ґанку, 雨 {ADDED_TOKEN} don't 😀  go . \n"
     rows = [library.encode(text).ids]
-    rows += [
-        [numbers.randrange(library.get_vocab_size()) for _ in range(length)]
-        for length in (2, 30, 257 if kind in ("byte_level", "byte_fallback") else 1)
-    ]
-    (tmp_path / "tokenizer.json").write_text(data)
-    (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps({"input_ids": row}) + "\n" for row in rows)
-    )
-    store, shards = tmp_path / "store", tmp_path / "shards"
-    assert run("import", tmp_path / "a.jsonl", "--tokenizer", tmp_path, "-o", store).exit_code == 0
+    for length in (2, 30, 257 if kind in ("byte_level", "byte_fallback") else 1):
+        rows.append([numbers.randrange(library.get_vocab_size()) for _ in range(length)])
+    make(tmp_path, data, [{"input_ids": row} for row in rows], command="import")
     for number, row in enumerate(rows):
-        shown = json.loads(run("inspect", store, "--sequence", number, "--json").stdout)
+        shown = show(tmp_path / "store", "--sequence", number)
         assert shown["text"] == library.decode(row, skip_special_tokens=False)
         pieces = [(piece["text"], piece["ids"]) for piece in shown["tokens"]]
         assert pieces == split_slowly(library, row)
-    assert (
-        run("pack", store, "-o", shards, "--layout", "varlen", "--max-tokens", 5000).exit_code == 0
-    )
-    written = run("unpack", shards, "--text", "-o", "-").stdout.split("\n")[:-1]
+    layout = ("--layout", "varlen", "--max-tokens", 5000)
+    assert run("pack", tmp_path / "store", "-o", tmp_path / "shards", *layout).exit_code == 0
+    written = run("unpack", tmp_path / "shards", "--text", "-o", "-").stdout.split("\n")[:-1]
     texts = [library.decode(row, skip_special_tokens=False) for row in rows]
     assert [json.loads(line)["text"] for line in written] == texts
 
 
-def test_very_long_text_is_one_piece(tmp_path: Path) -> None:
-    """Also one whose decoder fails on a part of it."""
-    lengths = [1 << 17, (1 << 17) + 1]
-    for number, (length, count) in enumerate(zip(lengths, (2, 1), strict=True)):
-        folder = tmp_path / str(number)
-        saved = json.loads(word_level(["x" * length], "x" * length).to_str())
-        saved["decoder"] = {"type": "Fuse"}
-        tokenize_texts(folder, json.dumps(saved), ["x" * length + " y"])
-        shown = json.loads(run("inspect", folder / "store", "--sequence", 0, "--json").stdout)
-        assert [len(piece["text"]) for piece in shown["tokens"]] == [length * 2 // count] * count
-    saved = json.loads(word_level(["", "ab"], "ab").to_str())
+def test_text_that_cannot_be_split_is_one_piece(tmp_path: Path) -> None:
+    """It is too long, or the decoder fails on a part of it."""
     strip = {"type": "Strip", "content": "b", "start": 0, "stop": 1}
-    saved["decoder"] = {"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
-    (tmp_path / "a.jsonl").write_text('{"input_ids": [0, 1]}\n{"input_ids": [1, 1]}\n')
-    store = tmp_path / "store"
-    assert run("import", tmp_path / "a.jsonl", "--tokenizer", tmp_path, "-o", store).exit_code == 0
-    shown = [json.loads(run("inspect", store, "--sequence", at, "--json").stdout) for at in (0, 1)]
-    assert [[piece["text"] for piece in each["tokens"]] for each in shown] == [["a"], ["a", "ba"]]
+    failing = {"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]}
+    half = 1 << 17
+    for at, (words, decoder, rows, expected) in enumerate(
+        [
+            (["x" * half], {"type": "Fuse"}, [[0, 0]], [[half, half]]),
+            (["x" * half + "y"], {"type": "Fuse"}, [[0, 0]], [[2 * half + 2]]),
+            (["", "ab"], failing, [[0, 1], [1, 1]], [[1], [1, 2]]),
+        ]
+    ):
+        data = json.dumps(json.loads(word_level(words, words[-1]).to_str()) | {"decoder": decoder})
+        records = [{"input_ids": row} for row in rows]
+        make(tmp_path / str(at), data, records, command="import")
+        shown = [show(tmp_path / str(at) / "store", "--sequence", n) for n in range(len(rows))]
+        assert [[len(piece["text"]) for piece in each["tokens"]] for each in shown] == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        (
-            "byte_level",
-            {
-                "Ã©": ("é", None),
-                "é": ("\ufffd", "e9"),
-                "Ġ": (" ", None),
-                "ã": ("\ufffd", "e3"),
-                "Ġthe": (" the", None),
-                "à¤": ("\ufffd", "e0 a4"),
-            },
-        ),
-        (
-            "byte_fallback",
-            {"<0xE0>": ("\ufffd", "e0"), "<0x41>": ("A", None), "▁the": ("the", None)},
-        ),
-    ],
-)
-def test_vocabulary_shows_what_each_token_spells(
-    tmp_path: Path, kind: str, expected: dict[str, tuple[str, str | None]]
-) -> None:
-    data = tokenizer_of(kind)
-    library = Tokenizer.from_str(data)
-    row = [library.token_to_id(token) for token in expected]
-    (tmp_path / "tokenizer.json").write_text(data)
-    (tmp_path / "a.jsonl").write_text(json.dumps({"input_ids": row}))
-    store = tmp_path / "store"
-    assert run("import", tmp_path / "a.jsonl", "--tokenizer", tmp_path, "-o", store).exit_code == 0
-    shown = json.loads(run("inspect", store, "--vocabulary", "--json").stdout)
-    found = {each["token"]: (each["text"], each["bytes"]) for each in shown["most_frequent"]}
-    assert found == expected
+SPELLED = {
+    "byte_level": "Ã© é -|é \ufffd e9|Ġ \xa0 -|ã \ufffd e3|à¤ \ufffd e0\xa0a4|Ġthe \xa0the -",
+    "byte_fallback": "<0xE0> \ufffd e0|<0x41> A -|▁the the -",
+}
+
+
+@pytest.mark.parametrize("kind", SPELLED)
+def test_vocabulary_shows_what_each_token_spells(tmp_path: Path, kind: str) -> None:
+    library = Tokenizer.from_str(tokenizer_of(kind))
+    expected = [entry.split(" ") for entry in SPELLED[kind].split("|")]
+    records = [{"input_ids": [library.token_to_id(token) for token, _, _ in expected]}]
+    make(tmp_path, tokenizer_of(kind), records, command="import")
+    shown = show(tmp_path / "store", "--vocabulary")["most_frequent"]
+    found = {each["token"]: [each["text"], each["bytes"] or "-"] for each in shown}
+    wanted = {token: [each.replace("\xa0", " ") for each in rest] for token, *rest in expected}
+    assert found == wanted
 
 
 # The Hub
@@ -1075,61 +884,48 @@ class NothingHere(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return an empty cache, and let the Hub be a server that has nothing."""
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], None]]:
+    """Let the Hub be a server that has nothing, with an empty cache; return what changes it."""
     constants = pytest.importorskip("huggingface_hub.constants")
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     server = HTTPServer(("127.0.0.1", 0), NothingHere)
     Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    template = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    yield tmp_path / "cache"
+    values = {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "ENDPOINT": address}
+    values["HUGGINGFACE_CO_URL_TEMPLATE"] = address + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in values.items():
+        monkeypatch.setattr(constants, name, value)
+    yield functools.partial(monkeypatch.setattr, constants)
     server.shutdown()
     server.server_close()
 
 
 @pytest.mark.parametrize(
-    ("is_there", "offline", "code", "said"),
+    ("changes", "code", "said"),
     [
-        (True, False, 2, "some/name: no such file or folder, and not found on the Hub: "),
-        (False, False, 5, "some/name: no such file or folder, and the Hub (http://127.0.0.1:1) "),
-        (True, True, 5, "cannot be reached"),
+        ({}, 2, "some/name: no such file or folder, and not found on the Hub: "),
+        ({"ENDPOINT": "http://127.0.0.1:1"}, 5, "and the Hub (http://127.0.0.1:1) cannot be"),
+        ({"HF_HUB_OFFLINE": True}, 5, "cannot be reached"),
     ],
 )
 def test_name_that_is_not_cached_is_looked_for_on_the_hub(
-    tmp_path: Path,
-    hub: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_there: bool,
-    offline: bool,
-    code: int,
-    said: str,
+    tmp_path: Path, hub: Any, changes: dict[str, Any], code: int, said: str
 ) -> None:
-    constants = importlib.import_module("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    if not is_there:
-        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    (tmp_path / "a.txt").write_text("a\n")
-    output = tmp_path / "store"
-    result = run("tokenize", tmp_path / "a.txt", "--tokenizer", "some/name", "-o", output)
+    for name, value in changes.items():
+        hub(name, value)
+    result = start(tmp_path, "", ["a"], "--tokenizer", "some/name")
     assert result.exit_code == code
     assert said in result.stderr
-    assert not output.exists()
-    assert not hub.exists() or not list(hub.rglob("tokenizer.json"))
+    assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("files", [(), ("tokenizer_config.json",)])
+@pytest.mark.parametrize(("files", "pad_id"), [((), 1), (("tokenizer_config.json",), 5)])
 def test_cached_files_of_a_name_are_read_offline(
-    tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...]
+    tmp_path: Path, hub: Any, files: tuple[str, ...], pad_id: int
 ) -> None:
-    constants = importlib.import_module("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    repository = hub / "models--some--name"
+    hub("HF_HUB_OFFLINE", True)
+    repository = tmp_path / "cache" / "models--some--name"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
@@ -1137,9 +933,6 @@ def test_cached_files_of_a_name_are_read_offline(
     (snapshot / "tokenizer.json").write_text(tokenizer_of("byte_level"))
     for name in files:
         (snapshot / name).write_text('{"pad_token": "[CLS]"}')
-    (tmp_path / "a.txt").write_text("a\n")
-    output = tmp_path / "store"
-    result = run("tokenize", tmp_path / "a.txt", "--tokenizer", "some/name", "-o", output)
-    assert result.exit_code == 0, result.stderr
-    assert read_store(output).manifest["pad_id"] == (5 if files else 1)
-    assert (output / "tokenizer.json").read_text() == tokenizer_of("byte_level")
+    store = make(tmp_path, "", ["a"], "--tokenizer", "some/name")
+    assert store.manifest["pad_id"] == pad_id
+    assert (store.folder / "tokenizer.json").read_text() == tokenizer_of("byte_level")
