@@ -123,7 +123,7 @@ def find_targets(text: str, places: list[tuple[int, int]], border: int) -> tuple
     return bits, sum(start < border < end for start, end in places)
 
 
-def tag_slowly(
+def tag_tokens(
     segments: list[tuple[int, Any]], places: list[tuple[int, int]], subtokens: str
 ) -> tuple[list[Any], set[int]]:
     """Return the label of each token, and the segments in which a token begins.
@@ -162,7 +162,7 @@ def cut_spans(text: str, spans: list[list[Any]], outside: Any) -> list[tuple[int
     return sorted(segments, key=lambda segment: segment[0])
 
 
-def split_slowly(library: Tokenizer, ids: list[int]) -> list[tuple[str, list[int]]]:
+def split_text(library: Tokenizer, ids: list[int]) -> list[tuple[str, list[int]]]:
     """Return the pieces of a text between the token borders at which a prefix of it ends.
 
     Of many ids, the first 256 are split.

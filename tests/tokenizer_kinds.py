@@ -26,7 +26,6 @@ from tokenizers import (
 
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 NUM_CHARACTERS = 6000  # of each training file
-VOCAB_SIZE = 500  # 256 bytes and some merges
 SPECIAL_TOKENS = ["<unk>", "<pad>", "<s>", "</s>", "<|endoftext|>", "[CLS]", "[SEP]"]
 ADDED_TOKEN = "oat biscuits"  # noqa: S105
 UNKNOWN = "<unk>"
@@ -35,6 +34,9 @@ LLAMA_3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+OPTIONS: dict[str, Any] = {"vocab_size": 500, "show_progress": False}
+OPTIONS["special_tokens"] = SPECIAL_TOKENS
+_join = pre_tokenizers.Sequence
 
 
 @functools.cache
@@ -50,129 +52,105 @@ def sample_texts() -> tuple[str, ...]:
 def tokenizer_of(kind: str) -> str:
     """Train the tokenizer of one of KINDS, once; return its tokenizer.json."""
     tokenizer = KINDS[kind]()
+    before, after = AFFIXES.get(kind, ([], []))
+    if before or after:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=" ".join([*before, "$A", *after]),
+            special_tokens=[(name, tokenizer.token_to_id(name)) for name in {*before, *after}],
+        )
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.add_tokens([AddedToken(ADDED_TOKEN, special=False)])
-    return tokenizer.to_str()
+    return str(tokenizer.to_str())
 
 
-def byte_level() -> Tokenizer:
-    """Make a byte-level BPE, as GPT-2 has one."""
-    return _train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
-
-
-def byte_level_with_prefix_space() -> Tokenizer:
-    """Make a byte-level BPE that puts a space before a text, as RoBERTa's variants do."""
-    tokenizer = _train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True))
-    return _add_template(tokenizer, "<s> $A </s>", "<s>", "</s>")
-
-
-def byte_level_nfc() -> Tokenizer:
-    """Make a byte-level BPE that normalizes text to NFC first, as Qwen's does."""
-    return _train_byte_level(
-        pre_tokenizers.ByteLevel(add_prefix_space=False), normalizer=normalizers.NFC()
-    )
-
-
-def split_pattern() -> Tokenizer:
-    """Make a byte-level BPE with its own split pattern, as Llama 3 has."""
-    split = pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated")
-    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer = _train_byte_level(pre_tokenizers.Sequence([split, bytes_only]), ignore_merges=True)
-    return _add_template(tokenizer, "<|endoftext|> $A", "<|endoftext|>")
-
-
-def metaspace() -> Tokenizer:
-    """Make a BPE on characters that falls back to bytes, as newer files of Llama 2 have it."""
-    tokenizer = _train_byte_fallback()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace()]
-    )
-    return _add_template(tokenizer, "<s> $A", "<s>")
-
-
-def byte_fallback() -> Tokenizer:
-    """Make a BPE on characters that falls back to bytes, as the first files of Llama 2 have it."""
-    tokenizer = _train_byte_fallback()
-    blanks = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    tokenizer.normalizer = normalizers.Sequence(blanks)
-    bytes_first = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*bytes_first, decoders.Strip(" ", 1, 0)])
-    return _add_template(tokenizer, "<s> $A", "<s>")
-
-
-def word_piece() -> Tokenizer:
-    """Make a WordPiece tokenizer, as BERT has one."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    _train(tokenizer, trainers.WordPieceTrainer(special_tokens=SPECIAL_TOKENS, **_SIZES))
-    return _add_template(tokenizer, "[CLS] $A [SEP]", "[CLS]", "[SEP]")
-
-
-def unigram() -> Tokenizer:
-    """Make a Unigram tokenizer, as T5 and XLM-R have one."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    _train(
-        tokenizer,
-        trainers.UnigramTrainer(
-            vocab_size=1500,  # room for all characters
-            special_tokens=SPECIAL_TOKENS,
-            unk_token=UNKNOWN,
-            show_progress=False,
-        ),
-    )
-    return _add_template(tokenizer, "$A </s>", "</s>")
-
-
-def word_level() -> Tokenizer:
-    """Make a tokenizer of whole words."""
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    _train(tokenizer, trainers.WordLevelTrainer(special_tokens=SPECIAL_TOKENS, **_SIZES))
+def _make(model: Any, trainer: Any, **parts: Any) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    tokenizer.train_from_iterator(sample_texts(), trainer)
     return tokenizer
 
 
-def whitespace_bpe() -> Tokenizer:
-    """Make a BPE on the characters of words, with an unknown token for other characters."""
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    _train(
-        tokenizer,
-        trainers.BpeTrainer(special_tokens=SPECIAL_TOKENS, limit_alphabet=100, **_SIZES),
-    )
+def _byte_level(pre_tokenizer: Any, *, ignore_merges: bool = False, **parts: Any) -> Tokenizer:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **OPTIONS)
+    parts = {"pre_tokenizer": pre_tokenizer, "decoder": decoders.ByteLevel(), **parts}
+    return _make(models.BPE(ignore_merges=ignore_merges), trainer, **parts)
+
+
+def _byte_fallback(**parts: Any) -> Tokenizer:
+    """Make a BPE on characters that falls back to bytes, as Llama 2 has it."""
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    options = OPTIONS | {"vocab_size": 756, "special_tokens": [*SPECIAL_TOKENS, *bytes_]}
+    # Metaspace, so that merges stay within words.
+    metaspace = pre_tokenizers.Metaspace()
+    model = models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True)
+    trainer = trainers.BpeTrainer(limit_alphabet=100, **options)
+    # A trainer accepts the bytes only as special tokens, which they are not.
+    saved = json.loads(_make(model, trainer, pre_tokenizer=metaspace).to_str())
+    saved["pre_tokenizer"] = None
+    saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
     return tokenizer
-
-
-def added_tokens_out_of_order() -> str:
-    """Return a tokenizer.json with unsorted added tokens, which the two encoders read differently.
-
-    `tokenizers` numbers them in the order of the file; fastokens uses the ids in the file.
-    """
-    saved = json.loads(tokenizer_of("byte_level"))
-    last = saved["added_tokens"].pop()
-    second = {**last, "id": last["id"] + 1, "content": "two words"}
-    saved["added_tokens"] += [second, last]
-    return json.dumps(saved)
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {
-    "byte_level": byte_level,
-    "byte_level_with_prefix_space": byte_level_with_prefix_space,
-    "byte_level_nfc": byte_level_nfc,
-    "split_pattern": split_pattern,
-    "metaspace": metaspace,
-    "byte_fallback": byte_fallback,
-    "word_piece": word_piece,
-    "unigram": unigram,
-    "word_level": word_level,
-    "whitespace_bpe": whitespace_bpe,
+    "byte_level": lambda: _byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),  # GPT-2
+    "byte_level_with_prefix_space": lambda: _byte_level(  # RoBERTa's variants
+        pre_tokenizers.ByteLevel(add_prefix_space=True)
+    ),
+    "byte_level_nfc": lambda: _byte_level(  # Qwen
+        pre_tokenizers.ByteLevel(add_prefix_space=False), normalizer=normalizers.NFC()
+    ),
+    "split_pattern": lambda: _byte_level(  # Llama 3
+        _join(
+            [
+                pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        ignore_merges=True,
+    ),
+    "metaspace": lambda: _byte_fallback(  # newer files of Llama 2
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+        decoder=decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace()]),
+    ),
+    "byte_fallback": lambda: _byte_fallback(  # the first files of Llama 2
+        normalizer=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+        decoder=decoders.Sequence(
+            [
+                *(decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()),
+                decoders.Strip(" ", 1, 0),
+            ]
+        ),
+    ),
+    "word_piece": lambda: _make(  # BERT
+        models.WordPiece(unk_token=UNKNOWN),
+        trainers.WordPieceTrainer(**OPTIONS),
+        normalizer=normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.WordPiece(),
+    ),
+    "unigram": lambda: _make(  # T5 and XLM-R
+        models.Unigram(),
+        trainers.UnigramTrainer(unk_token=UNKNOWN, **(OPTIONS | {"vocab_size": 1500})),
+        normalizer=normalizers.NFKC(),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Metaspace(),
+    ),
+    "word_level": lambda: _make(
+        models.WordLevel(unk_token=UNKNOWN),
+        trainers.WordLevelTrainer(**OPTIONS),
+        pre_tokenizer=pre_tokenizers.Whitespace(),
+    ),
+    "whitespace_bpe": lambda: _make(  # an unknown token stands for rare characters
+        models.BPE(unk_token=UNKNOWN),
+        trainers.BpeTrainer(limit_alphabet=100, **OPTIONS),
+        pre_tokenizer=pre_tokenizers.Whitespace(),
+    ),
 }
-
 # The special tokens that the template of a kind puts before and after a text.
 AFFIXES = {
     "byte_level_with_prefix_space": (["<s>"], ["</s>"]),
@@ -195,7 +173,6 @@ def with_parts(kind: str, **parts: object) -> Tokenizer:
 _STRIP_ACCENTS = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
 _REMOVED = pre_tokenizers.Split(" ", "removed")
 _WITH_SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
-_split = pre_tokenizers.Sequence
 # Variants that normalize, split and take spaces otherwise.
 VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "always": lambda: with_parts("metaspace", pre_tokenizer=pre_tokenizers.Metaspace()),
@@ -206,12 +183,12 @@ VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "collapse": lambda: with_parts("unigram", normalizer=normalizers.Replace(Regex(" {2,}"), " ")),
     "strip": lambda: with_parts("metaspace", normalizer=normalizers.Strip()),
     "digits": lambda: with_parts(
-        "byte_level", pre_tokenizer=_split([pre_tokenizers.Digits(True), _WITH_SPACE])
+        "byte_level", pre_tokenizer=_join([pre_tokenizers.Digits(True), _WITH_SPACE])
     ),
-    "removed": lambda: with_parts("byte_level", pre_tokenizer=_split([_REMOVED, _WITH_SPACE])),
+    "removed": lambda: with_parts("byte_level", pre_tokenizer=_join([_REMOVED, _WITH_SPACE])),
     "t5": lambda: with_parts(
         "unigram",
-        pre_tokenizer=_split([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+        pre_tokenizer=_join([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
     ),
     "trimming": lambda: with_parts(
         "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
@@ -220,6 +197,18 @@ VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "lowercase": lambda: with_parts("byte_level", normalizer=normalizers.Lowercase()),
     "dropping": lambda: with_parts("word_level", normalizer=normalizers.Replace("a", "")),
 }
+
+
+def added_tokens_out_of_order() -> str:
+    """Return a tokenizer.json with unsorted added tokens, which the two encoders read differently.
+
+    `tokenizers` numbers them in the order of the file; fastokens uses the ids in the file.
+    """
+    saved = json.loads(tokenizer_of("byte_level"))
+    last = saved["added_tokens"].pop()
+    second = {**last, "id": last["id"] + 1, "content": "two words"}
+    saved["added_tokens"] += [second, last]
+    return json.dumps(saved)
 
 
 def tokenizer_with_all_characters(kind: str, **metaspace: object) -> dict[str, Any]:
@@ -256,51 +245,3 @@ def tokenizer_with_pattern(pattern: str) -> dict[str, Any]:
             model["vocab"][left + right] = len(model["vocab"])
             model["merges"].append([left, right])
     return saved
-
-
-_SIZES = {"vocab_size": VOCAB_SIZE, "show_progress": False}
-
-
-def _train(tokenizer: Tokenizer, trainer: object) -> None:
-    tokenizer.train_from_iterator(sample_texts(), trainer)
-
-
-def _train_byte_level(
-    pre_tokenizer: object, *, normalizer: object = None, ignore_merges: bool = False
-) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
-    tokenizer.pre_tokenizer = pre_tokenizer
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        special_tokens=SPECIAL_TOKENS, initial_alphabet=alphabet, **_SIZES
-    )
-    _train(tokenizer, trainer)
-    return tokenizer
-
-
-def _train_byte_fallback() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # so that merges stay within words
-    fallbacks = [f"<0x{byte:02X}>" for byte in range(256)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE + 256,
-        special_tokens=[*SPECIAL_TOKENS, *fallbacks],
-        limit_alphabet=100,
-        show_progress=False,
-    )
-    _train(tokenizer, trainer)
-    # A trainer accepts the bytes only as special tokens, which they are not.
-    saved = json.loads(tokenizer.to_str())
-    saved["pre_tokenizer"] = None
-    saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]
-    return Tokenizer.from_str(json.dumps(saved))
-
-
-def _add_template(tokenizer: Tokenizer, single: str, *names: str) -> Tokenizer:
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, special_tokens=[(name, tokenizer.token_to_id(name)) for name in names]
-    )
-    return tokenizer
