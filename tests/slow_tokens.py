@@ -1,7 +1,4 @@
-"""What `tokenizers` says about a text: ids with special tokens as text, and the place of each.
-
-The slow and plain way, one text at a time; nothing of seqpack is used.
-"""
+"""What `tokenizers` says of a text, the slow and plain way: its ids, and the place of each."""
 
 from __future__ import annotations
 
@@ -66,27 +63,19 @@ def library_of(data: str, *, allow: bool) -> Tokenizer:
     """
     saved = json.loads(data)
     saved |= {"post_processor": None, "truncation": None, "padding": None}
-    if not allow:
-        special = [token["content"] for token in saved["added_tokens"] if token["special"]]
-        names = {token: f" hidden {at} " for at, token in enumerate(special)}
-        names = {token: name for token, name in names.items() if not token.startswith("<0x")}
-        for token in saved["added_tokens"]:
-            token["content"] = names.get(token["content"], token["content"])
-        model = saved["model"]
-        model["vocab"] = (
-            [[names.get(token, token), score] for token, score in model["vocab"]]
-            if isinstance(model["vocab"], list)
-            else {names.get(token, token): id_ for token, id_ in model["vocab"].items()}
-        )
-        if model.get("unk_token") in names:
-            model["unk_token"] = names[model["unk_token"]]
-        if "merges" in model:
-            model["merges"] = [
-                merge
-                for merge in model["merges"]
-                if names.keys().isdisjoint([*merge, "".join(merge)])
-            ]
-    library = Tokenizer.from_str(json.dumps(saved))
+    special = [token["content"] for token in saved["added_tokens"] if token["special"]]
+    names = {} if allow else {token: f" hidden {at} " for at, token in enumerate(special)}
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {names.get(key, key): rename(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [rename(each) for each in value]
+        return names.get(value, value)
+
+    merges = saved["model"].get("merges", [])
+    merges[:] = [it for it in merges if names.keys().isdisjoint([*it, "".join(it)])]
+    library = Tokenizer.from_str(json.dumps(rename(saved)))
     library.encode_special_tokens = not allow
     return library
 

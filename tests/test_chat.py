@@ -572,23 +572,21 @@ def test_what_is_wrong_with_a_template_is_said(tmp_path: Path, case: int) -> Non
     assert f"Error: {said[1:].format(tmp_path)}" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("template", "is_noted"),
-    [
-        ("{{ messages[1].content }}<|im_end|>{# <a> eos_token2 #}", False),
-        ("{{ messages[1].content + eos_token }}", False),
-        ("{{ '<|' + messages[0].role + '|>' }}", False),
-        ("{{ raise_exception('no') if messages | length < 3 else 'yes' }}", False),
-        ("{{ messages[1].role + ': ' + messages[1].content }}{# <|im_end|> #}", True),
-    ],
-)
-def test_a_template_that_writes_no_special_token_is_noted(
-    tmp_path: Path, template: str, is_noted: bool
-) -> None:
-    write_files(tmp_path, template, extra_special_tokens=["<a>"])
-    result = tokenize(tmp_path, [[user("a"), user("b"), user("c")]])
-    assert result.exit_code == 0, result.stderr
-    assert ("writes no special token of the tokenizer" in result.stderr) == is_noted
+NOTED = {
+    "{{ messages[1].content }}<|im_end|>{# <a> eos_token2 #}": False,
+    "{{ messages[1].content + eos_token }}": False,
+    "{{ '<|' + messages[0].role + '|>' }}": False,
+    "{{ raise_exception('no') if messages | length < 3 else 'yes' }}": False,
+    "{{ messages[1].role + ': ' + messages[1].content }}{# <|im_end|> #}": True,
+}
+
+
+def test_a_template_that_writes_no_special_token_is_noted(tmp_path: Path) -> None:
+    for template, is_noted in NOTED.items():
+        write_files(tmp_path, template, extra_special_tokens=["<a>"])
+        result = tokenize(tmp_path, [[user("a"), user("b"), user("c")]])
+        assert result.exit_code == 0, result.stderr
+        assert ("writes no special token of the tokenizer" in result.stderr) == is_noted
 
 
 def test_the_date_is_the_one_that_is_passed(tmp_path: Path) -> None:
