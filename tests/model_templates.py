@@ -44,18 +44,6 @@ LLAMA_3 = r"""{% for message in messages %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
 {%- endif %}"""
 
-LLAMA_2 = r"""{% if messages and messages[0]['role'] == 'system' %}
-{% set system = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}
-{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}
-{% for message in messages %}
-{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
-{{ raise_exception('roles must alternate: user, assistant') }}{% endif %}
-{% if message['role'] == 'user' %}
-{% set content = (system if loop.first else '') + message['content'] %}
-{{ bos_token + '[INST] ' + content | trim + ' [/INST]' }}
-{%- else %}{% generation %}{{ ' ' + message['content'] | trim + ' ' + eos_token }}
-{%- endgeneration %}{% endif %}{% endfor %}"""
-
 MISTRAL = r"""{{- bos_token }}
 {%- for message in messages %}
     {%- if message.role == 'user' %}
@@ -130,7 +118,6 @@ QWEN_3 = r"""{%- if tools %}
 TEMPLATES = {
     "chatml": CHATML,
     "llama-3": LLAMA_3,
-    "llama-2": LLAMA_2,
     "mistral": MISTRAL,
     "gemma": GEMMA,
     "phi-3": PHI_3,

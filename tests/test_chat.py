@@ -13,23 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import model_templates as written
 import pytest
 import xxhash
 from command import run
-from model_templates import (
-    CHATML,
-    GEMMA,
-    MISTRAL,
-    PHI_3,
-    QWEN_3,
-    SPECIAL_TOKENS,
-    TEMPLATES,
-    VARIABLES,
-    assistant,
-    chat_tokenizer,
-    user,
-    without_blocks,
-)
+from model_templates import CHATML, PHI_3, QWEN_3, assistant, chat_tokenizer, user, without_blocks
 from oracle.stores import PageStore, read_store
 from tokenizers import Tokenizer
 
@@ -70,7 +58,7 @@ def write_files(folder: Path, template: str | None, **config: Any) -> None:
     """Write a tokenizer, its configuration, and a template in a file of its own."""
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(chat_tokenizer().to_str())
-    (folder / "tokenizer_config.json").write_text(json.dumps({**VARIABLES, **config}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**written.VARIABLES, **config}))
     if template is not None:
         (folder / "chat_template.jinja").write_text(template)
 
@@ -113,7 +101,9 @@ def targets_of(store: PageStore, number: int = 0) -> list[str]:
 
 @pytest.fixture(scope="module")
 def wrapped() -> Any:
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=chat_tokenizer(), **VARIABLES)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=chat_tokenizer(), **written.VARIABLES
+    )
 
 
 def rows_of(store: PageStore) -> dict[int, tuple[list[int], list[int]]]:
@@ -122,10 +112,10 @@ def rows_of(store: PageStore) -> dict[int, tuple[list[int], list[int]]]:
     return dict(zip(store.documents, rows, strict=True))
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", written.TEMPLATES)
 def test_ids_and_masks_are_those_of_transformers(tmp_path: Path, name: str, wrapped: Any) -> None:
     """But for tokens that straddle a border, which are no targets; found by prefixes, the same."""
-    template = TEMPLATES[name]
+    template = written.TEMPLATES[name]
     conversations = [*CONVERSATIONS, *random_conversations(len(name), 40)]
     tools: list[Any] = [{}, {"tools": [TOOL]}, {"tools": [TOOL, {}]}]
     records = [{"messages": each, **tools[at % 3]} for at, each in enumerate(conversations)]
@@ -160,10 +150,10 @@ def test_ids_and_masks_are_those_of_transformers(tmp_path: Path, name: str, wrap
         assert of_plain.keys() == reasons.keys()
 
 
-@pytest.mark.parametrize("name", ["chatml", "llama-3", "phi-3", "llama-2"])
+@pytest.mark.parametrize("name", ["chatml", "llama-3", "phi-3"])
 @pytest.mark.parametrize("has_blocks", [True, False])
 def test_last_turn_is_the_last_run_of_targets(tmp_path: Path, name: str, has_blocks: bool) -> None:
-    template = TEMPLATES[name] if has_blocks else without_blocks(TEMPLATES[name])
+    template = written.TEMPLATES[name] if has_blocks else without_blocks(written.TEMPLATES[name])
     records = random_conversations(7, 20)
     store, _ = make_store(tmp_path, template, records)
     last, _ = make_store(tmp_path, template, records, "--target-turns", "last")
@@ -254,7 +244,7 @@ def test_a_file_wins_over_the_folder_and_the_folder_over_the_configuration(tmp_p
 
 # Special tokens that messages spell
 
-LONGEST_FIRST = "|".join(map(re.escape, sorted(SPECIAL_TOKENS, key=len, reverse=True)))
+LONGEST_FIRST = "|".join(map(re.escape, sorted(written.SPECIAL_TOKENS, key=len, reverse=True)))
 PARTS = ["<|im_start|>", "<|im_end|>", "<|", "|>", "<", ">", "im_", "start", "_end|>", "user"]
 PARTS += ["[INST]", "[IN", "ST]", " ", "\n", '"', "é", "\U000f003c", "a", "</s>"]
 
@@ -275,33 +265,24 @@ def test_only_what_the_template_writes_is_a_special_token(
     tmp_path: Path, name: str, wrapped: Any
 ) -> None:
     """The same text with hidden messages says where; allowed, those of messages are ids too."""
-    numbers = random.Random(3)
-
-    def spell(content: str) -> str:
-        if name == "llama-3":
-            return f"<|start_header_id|>user<|end_header_id|>\n\n{content.strip()}<|eot_id|>"
-        return f"<|im_start|>user\n{content}<|im_end|>\n"
-
-    def hide(content: str) -> str:
-        content = content.strip() if name == "llama-3" else content
-        return "\ue000" * len(content)
-
-    first = "<s>" * (name == "llama-3")
+    numbers, template = random.Random(3), written.TEMPLATES[name]
     words = ["".join(numbers.choices(PARTS, k=numbers.randrange(7))) for _ in range(120)]
-    contents = list(zip(words[::2], words[1::2], strict=True))
-    records = [list(map(user, each)) for each in contents]
-    store, _ = make_store(tmp_path, TEMPLATES[name], records)
-    num_spelled = 0
-    for ids, each in zip(store.sequences, contents, strict=True):
-        text = first + "".join(map(spell, each))
-        hidden = first + "".join(map(spell, map(hide, each)))
+    records = [[user(a), user(b)] for a, b in zip(words[::2], words[1::2], strict=True)]
+    store, _ = make_store(tmp_path, template, records)
+
+    def render(messages: list[dict[str, Any]]) -> str:
+        return str(wrapped.apply_chat_template(messages, chat_template=template, tokenize=False))
+
+    for ids, messages in zip(store.sequences, records, strict=True):
+        contents = [it["content"].strip(" \n" * (name == "llama-3") or "-") for it in messages]
+        hidden = render([user("\ue000" * len(content)) for content in contents])
         own = [place.span() for place in re.finditer(LONGEST_FIRST, hidden)]
-        assert ids == encode_placed(text, own), each
-        num_spelled += sum(len(re.findall(LONGEST_FIRST, content)) for content in each)
+        assert ids == encode_placed(render(messages), own), messages
+    num_spelled = sum(len(re.findall(LONGEST_FIRST, word)) for word in words)
     assert store.manifest["ledger"]["num_special_tokens_in_text"] == num_spelled > 60
-    allowed, _ = make_store(tmp_path, TEMPLATES[name], records, "--allow-special-tokens")
-    for ids, each in zip(allowed.sequences, records, strict=True):
-        found = wrapped.apply_chat_template(each, chat_template=TEMPLATES[name])
+    allowed, _ = make_store(tmp_path, template, records, "--allow-special-tokens")
+    for ids, messages in zip(allowed.sequences, records, strict=True):
+        found = wrapped.apply_chat_template(messages, chat_template=template)
         assert found["input_ids"] == ids
 
 
@@ -318,7 +299,7 @@ PLACED: list[tuple[str, list[dict[str, Any]], str]] = [
     (LOOP + "{{ m.content + 'end|>' }}" + CLOSE, [user("\n<|")], "<|eot_id|>"),
     (LOOP + "{{ '<|' + m.content[-5:] }}" + CLOSE, [user("</s>end|>")], "<|eot_id|>"),
     (
-        *(MISTRAL, [user("a"), assistant(None, tool_calls=[CALLED])]),
+        *(written.MISTRAL, [user("a"), assistant(None, tool_calls=[CALLED])]),
         "<s> [INST] [/INST] [TOOL_CALLS] </s>",
     ),
     (QWEN_3, [user("a"), assistant(THOUGHT)], "<|im_start|> <|im_end|> " * 2),
@@ -332,7 +313,7 @@ def test_a_message_cannot_write_a_special_token(tmp_path: Path, case: int, wrapp
     store, reasons = make_store(tmp_path, template, [messages])
     assert reasons == {}
     found = map(chat_tokenizer().id_to_token, store.sequences[0])
-    assert [token for token in found if token in SPECIAL_TOKENS] == expected.split()
+    assert [token for token in found if token in written.SPECIAL_TOKENS] == expected.split()
     text = wrapped.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text_of(store.sequences[0]).replace("|>\n", "|>") == text.replace("|>\n", "|>")
 
@@ -379,7 +360,7 @@ TARGETS: list[tuple[str, list[dict[str, Any]], tuple[str, ...], list[str]]] = [
     (without_blocks(CHATML), TURNS, (), ["b \n<|im_end|>", "<|im_end|>"]),
     (without_blocks(PHI_3), TURNS, (), ["b \n<|end|>", "<|end|>"]),
     (PHI_3, TURNS, (), ["b \n<|end|>", "<|end|>"]),
-    (GEMMA, TURNS, (), ["b<end_of_turn>\n", "<end_of_turn>\n"]),
+    (written.GEMMA, TURNS, (), ["b<end_of_turn>\n", "<end_of_turn>\n"]),
     (CHATML, [*TURNS, user("e")], LAST, ["<|im_end|>"]),
     (CHATML, [user("a")], LAST, []),
     (PHI_3 + END + "{% endif %}", TURNS, LAST, ["<|end|></s>"]),

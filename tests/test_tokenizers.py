@@ -19,28 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 import slow_tokens as slow
+import tokenizer_kinds as zoo
 from click.testing import Result
 from command import run
 from oracle.stores import PageStore, read_store
-from tokenizer_kinds import (
-    ADDED_TOKEN,
-    AFFIXES,
-    KINDS,
-    LLAMA_3_PATTERN,
-    SPECIAL_TOKENS,
-    UNKNOWN,
-    VARIANTS,
-    added_tokens_out_of_order,
-    sample_texts,
-    tokenizer_of,
-    tokenizer_with_all_characters,
-    tokenizer_with_pattern,
-)
+from tokenizer_kinds import ADDED_TOKEN, KINDS, SPECIAL_TOKENS, UNKNOWN, VARIANTS, tokenizer_of
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 
 FAST_KINDS = ("byte_level", "byte_level_with_prefix_space", "byte_level_nfc", "split_pattern")
 TEXTS = (
-    *sample_texts(),
+    *zoo.sample_texts(),
     "",
     *(f"{token} a{token}b {token}" for token in (*SPECIAL_TOKENS, ADDED_TOKEN)),
     *("\x00", "\u2028", "\ufeff", " ", "\n", "\r\n \t", "𝄞é漢", "\U0010ffff", "\u0378"),
@@ -104,7 +92,7 @@ def check_ids(
 def test_ids_are_those_of_the_library(tmp_path: Path, kind: str) -> None:
     """By both encoders, with the same bytes, and with or without the template."""
     data, texts = tokenizer_of(kind), list(TEXTS)
-    check_ids(tmp_path / "a", data, texts, affixes=AFFIXES.get(kind, ([], [])))
+    check_ids(tmp_path / "a", data, texts, affixes=zoo.AFFIXES.get(kind, ([], [])))
     is_fast = kind in FAST_KINDS
     assert encoder_of(tmp_path / "a") == ("fastokens" if is_fast else "tokenizers")
     if is_fast:
@@ -123,15 +111,15 @@ DEEPSEEK_PATTERN = (
 
 
 def with_metaspace(scheme: str, split: bool) -> dict[str, Any]:
-    return tokenizer_with_all_characters("metaspace", prepend_scheme=scheme, split=split)
+    return zoo.tokenizer_with_all_characters("metaspace", prepend_scheme=scheme, split=split)
 
 
 SCHEMES = [("first", True), ("first", False), ("always", True), ("never", False)]
 FAST: dict[str, dict[str, Any]] = {
-    "fallback": tokenizer_with_all_characters("byte_fallback"),
+    "fallback": zoo.tokenizer_with_all_characters("byte_fallback"),
     **{f"{scheme} {split}": with_metaspace(scheme, split) for scheme, split in SCHEMES},
-    "deepseek": tokenizer_with_pattern(DEEPSEEK_PATTERN),
-    "llama 3": tokenizer_with_pattern(LLAMA_3_PATTERN),
+    "deepseek": zoo.tokenizer_with_pattern(DEEPSEEK_PATTERN),
+    "llama 3": zoo.tokenizer_with_pattern(zoo.LLAMA_3_PATTERN),
 }
 
 
@@ -151,7 +139,7 @@ def change(data: str, *path: Any, **values: Any) -> str:
     return json.dumps(saved)
 
 
-META = json.dumps(tokenizer_with_all_characters("metaspace"))
+META = json.dumps(zoo.tokenizer_with_all_characters("metaspace"))
 NEITHER = "it is neither byte-level BPE nor BPE that falls back to bytes"
 CLASSES = "its regex has character classes that regex engines interpret differently"
 STRIPS = "its special tokens strip the whitespace beside them"
@@ -168,7 +156,7 @@ REFUSED: dict[str, list[str]] = {
     "it has ignore_merges and falls back to bytes": [change(META, "model", ignore_merges=True)],
     "it is not BPE that falls back to all bytes": [META.replace("<0x00>", "<0xGG>")],
     CLASSES: [
-        json.dumps(tokenizer_with_pattern(pattern), indent=at % 3 or None)
+        json.dumps(zoo.tokenizer_with_pattern(pattern), indent=at % 3 or None)
         for at, pattern in enumerate(PATTERNS)
     ],
     BESIDE: [META],
@@ -176,7 +164,7 @@ REFUSED: dict[str, list[str]] = {
         change(tokenizer_of("byte_level"), "added_tokens", at, **{side: True})
         for at, side in ((0, "lstrip"), (-1, "lstrip"), (0, "rstrip"))
     ],
-    "different ids from tokenizers for the built-in test texts": [added_tokens_out_of_order()],
+    "different ids from tokenizers for the built-in test texts": [zoo.added_tokens_out_of_order()],
     "tokenizers fails on the built-in test texts (": [
         change(tokenizer_of("split_pattern"), normalizer=SLOW)
     ],

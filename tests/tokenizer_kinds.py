@@ -12,17 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, processors, trainers
+from tokenizers import normalizers as norm
+from tokenizers import pre_tokenizers as pre
 
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 NUM_CHARACTERS = 6000  # of each training file
@@ -36,7 +28,6 @@ LLAMA_3_PATTERN = (
 )
 OPTIONS: dict[str, Any] = {"vocab_size": 500, "show_progress": False}
 OPTIONS["special_tokens"] = SPECIAL_TOKENS
-_join = pre_tokenizers.Sequence
 
 
 @functools.cache
@@ -72,7 +63,7 @@ def _make(model: Any, trainer: Any, **parts: Any) -> Tokenizer:
 
 
 def _byte_level(pre_tokenizer: Any, *, ignore_merges: bool = False, **parts: Any) -> Tokenizer:
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    alphabet = pre.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **OPTIONS)
     parts = {"pre_tokenizer": pre_tokenizer, "decoder": decoders.ByteLevel(), **parts}
     return _make(models.BPE(ignore_merges=ignore_merges), trainer, **parts)
@@ -83,7 +74,7 @@ def _byte_fallback(**parts: Any) -> Tokenizer:
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     options = OPTIONS | {"vocab_size": 756, "special_tokens": [*SPECIAL_TOKENS, *bytes_]}
     # Metaspace, so that merges stay within words.
-    metaspace = pre_tokenizers.Metaspace()
+    metaspace = pre.Metaspace()
     model = models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True)
     trainer = trainers.BpeTrainer(limit_alphabet=100, **options)
     # A trainer accepts the bytes only as special tokens, which they are not.
@@ -97,28 +88,28 @@ def _byte_fallback(**parts: Any) -> Tokenizer:
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {
-    "byte_level": lambda: _byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),  # GPT-2
+    "byte_level": lambda: _byte_level(pre.ByteLevel(add_prefix_space=False)),  # GPT-2
     "byte_level_with_prefix_space": lambda: _byte_level(  # RoBERTa's variants
-        pre_tokenizers.ByteLevel(add_prefix_space=True)
+        pre.ByteLevel(add_prefix_space=True)
     ),
     "byte_level_nfc": lambda: _byte_level(  # Qwen
-        pre_tokenizers.ByteLevel(add_prefix_space=False), normalizer=normalizers.NFC()
+        pre.ByteLevel(add_prefix_space=False), normalizer=norm.NFC()
     ),
     "split_pattern": lambda: _byte_level(  # Llama 3
-        _join(
+        pre.Sequence(
             [
-                pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+                pre.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
+                pre.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         ),
         ignore_merges=True,
     ),
     "metaspace": lambda: _byte_fallback(  # newer files of Llama 2
-        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+        pre_tokenizer=pre.Metaspace(prepend_scheme="first", split=False),
         decoder=decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace()]),
     ),
     "byte_fallback": lambda: _byte_fallback(  # the first files of Llama 2
-        normalizer=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+        normalizer=norm.Sequence([norm.Prepend("▁"), norm.Replace(" ", "▁")]),
         decoder=decoders.Sequence(
             [
                 *(decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()),
@@ -129,26 +120,26 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "word_piece": lambda: _make(  # BERT
         models.WordPiece(unk_token=UNKNOWN),
         trainers.WordPieceTrainer(**OPTIONS),
-        normalizer=normalizers.BertNormalizer(lowercase=True),
-        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        normalizer=norm.BertNormalizer(lowercase=True),
+        pre_tokenizer=pre.BertPreTokenizer(),
         decoder=decoders.WordPiece(),
     ),
     "unigram": lambda: _make(  # T5 and XLM-R
         models.Unigram(),
         trainers.UnigramTrainer(unk_token=UNKNOWN, **(OPTIONS | {"vocab_size": 1500})),
-        normalizer=normalizers.NFKC(),
-        pre_tokenizer=pre_tokenizers.Metaspace(),
+        normalizer=norm.NFKC(),
+        pre_tokenizer=pre.Metaspace(),
         decoder=decoders.Metaspace(),
     ),
     "word_level": lambda: _make(
         models.WordLevel(unk_token=UNKNOWN),
         trainers.WordLevelTrainer(**OPTIONS),
-        pre_tokenizer=pre_tokenizers.Whitespace(),
+        pre_tokenizer=pre.Whitespace(),
     ),
     "whitespace_bpe": lambda: _make(  # an unknown token stands for rare characters
         models.BPE(unk_token=UNKNOWN),
         trainers.BpeTrainer(limit_alphabet=100, **OPTIONS),
-        pre_tokenizer=pre_tokenizers.Whitespace(),
+        pre_tokenizer=pre.Whitespace(),
     ),
 }
 # The special tokens that the template of a kind puts before and after a text.
@@ -170,32 +161,31 @@ def with_parts(kind: str, **parts: object) -> Tokenizer:
     return tokenizer
 
 
-_STRIP_ACCENTS = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
-_REMOVED = pre_tokenizers.Split(" ", "removed")
-_WITH_SPACE = pre_tokenizers.ByteLevel(add_prefix_space=True)
+_STRIP_ACCENTS = [norm.NFD(), norm.StripAccents(), norm.Lowercase()]
+_REMOVED = pre.Split(" ", "removed")
+_WITH_SPACE = pre.ByteLevel(add_prefix_space=True)
 # Variants that normalize, split and take spaces otherwise.
 VARIANTS: dict[str, Callable[[], Tokenizer]] = {
-    "always": lambda: with_parts("metaspace", pre_tokenizer=pre_tokenizers.Metaspace()),
-    "never": lambda: with_parts(
-        "metaspace", pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="never")
-    ),
-    "accents": lambda: with_parts("metaspace", normalizer=normalizers.Sequence(_STRIP_ACCENTS)),
-    "collapse": lambda: with_parts("unigram", normalizer=normalizers.Replace(Regex(" {2,}"), " ")),
-    "strip": lambda: with_parts("metaspace", normalizer=normalizers.Strip()),
+    "always": lambda: with_parts("metaspace", pre_tokenizer=pre.Metaspace()),
+    "never": lambda: with_parts("metaspace", pre_tokenizer=pre.Metaspace(prepend_scheme="never")),
+    "accents": lambda: with_parts("metaspace", normalizer=norm.Sequence(_STRIP_ACCENTS)),
+    "collapse": lambda: with_parts("unigram", normalizer=norm.Replace(Regex(" {2,}"), " ")),
+    "strip": lambda: with_parts("metaspace", normalizer=norm.Strip()),
     "digits": lambda: with_parts(
-        "byte_level", pre_tokenizer=_join([pre_tokenizers.Digits(True), _WITH_SPACE])
+        "byte_level", pre_tokenizer=pre.Sequence([pre.Digits(True), _WITH_SPACE])
     ),
-    "removed": lambda: with_parts("byte_level", pre_tokenizer=_join([_REMOVED, _WITH_SPACE])),
+    "removed": lambda: with_parts(
+        "byte_level", pre_tokenizer=pre.Sequence([_REMOVED, _WITH_SPACE])
+    ),
     "t5": lambda: with_parts(
-        "unigram",
-        pre_tokenizer=_join([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+        "unigram", pre_tokenizer=pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])
     ),
     "trimming": lambda: with_parts(
         "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
     ),
-    "longer": lambda: with_parts("byte_level", normalizer=normalizers.Replace("a", "xyz")),
-    "lowercase": lambda: with_parts("byte_level", normalizer=normalizers.Lowercase()),
-    "dropping": lambda: with_parts("word_level", normalizer=normalizers.Replace("a", "")),
+    "longer": lambda: with_parts("byte_level", normalizer=norm.Replace("a", "xyz")),
+    "lowercase": lambda: with_parts("byte_level", normalizer=norm.Lowercase()),
+    "dropping": lambda: with_parts("word_level", normalizer=norm.Replace("a", "")),
 }
 
 
