@@ -115,14 +115,8 @@ QWEN_3 = r"""{%- if tools %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 
-TEMPLATES = {
-    "chatml": CHATML,
-    "llama-3": LLAMA_3,
-    "mistral": MISTRAL,
-    "gemma": GEMMA,
-    "phi-3": PHI_3,
-    "qwen-3": QWEN_3,
-}
+TEMPLATES = {"chatml": CHATML, "llama-3": LLAMA_3, "mistral": MISTRAL, "gemma": GEMMA}
+TEMPLATES |= {"phi-3": PHI_3, "qwen-3": QWEN_3}
 
 
 def without_blocks(template: str) -> str:

@@ -109,16 +109,13 @@ def tag_tokens(
         segments: the first character and label of each, in order.
         places: of each token, spaces left out.
     """
-    labels: list[Any] = []
-    seen: set[int] = set()
-    for start, end in places:
-        label = None
+    labels, seen = [None] * len(places), set[int]()
+    for place, (start, end) in enumerate(places):
         if start < end:
             number = max(at for at, (first, _) in enumerate(segments) if first <= start)
             if subtokens == "all" or number not in seen:
-                label = segments[number][1]
+                labels[place] = segments[number][1]
             seen.add(number)
-        labels.append(label)
     return labels, seen
 
 
@@ -145,9 +142,7 @@ def split_text(library: Tokenizer, ids: list[int]) -> list[tuple[str, list[int]]
     Of many ids, the first 256 are split.
     """
     whole = library.decode(ids, skip_special_tokens=False)
-    pieces: list[tuple[str, list[int]]] = []
-    done = ""
-    waiting: list[int] = []
+    pieces, waiting, done = list[tuple[str, list[int]]](), list[int](), ""
     for count, id_ in enumerate(ids[:256], 1):
         waiting.append(id_)
         text = library.decode(ids[:count], skip_special_tokens=False)

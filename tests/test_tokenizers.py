@@ -66,11 +66,7 @@ def encoder_of(folder: Path) -> str:
 
 
 def check_ids(
-    folder: Path,
-    data: str,
-    texts: list[str],
-    *options: object,
-    affixes: tuple[list[str], list[str]] = ([], []),
+    folder: Path, data: str, texts: list[str], *options: object, affixes: Any = ((), ())
 ) -> str:
     """Tokenize texts, and compare the ids of each with the library; return what was printed."""
     result = start(folder, data, texts, *options)
@@ -108,16 +104,14 @@ DEEPSEEK_PATTERN = (
     r"[!-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-
-
-def with_metaspace(scheme: str, split: bool) -> dict[str, Any]:
-    return zoo.tokenizer_with_all_characters("metaspace", prepend_scheme=scheme, split=split)
-
-
+with_metaspace = functools.partial(zoo.tokenizer_with_all_characters, "metaspace")
 SCHEMES = [("first", True), ("first", False), ("always", True), ("never", False)]
 FAST: dict[str, dict[str, Any]] = {
     "fallback": zoo.tokenizer_with_all_characters("byte_fallback"),
-    **{f"{scheme} {split}": with_metaspace(scheme, split) for scheme, split in SCHEMES},
+    **{
+        f"{scheme} {split}": with_metaspace(prepend_scheme=scheme, split=split)
+        for scheme, split in SCHEMES
+    },
     "deepseek": zoo.tokenizer_with_pattern(DEEPSEEK_PATTERN),
     "llama 3": zoo.tokenizer_with_pattern(zoo.LLAMA_3_PATTERN),
 }
@@ -258,15 +252,9 @@ def open_kind(kind: str, *, takes_spaces: bool) -> str:
 DROPS_SPACES = ("word_piece", "word_level", "whitespace_bpe", "t5", "dropping")
 COMPOSES = ("byte_level_nfc", "unigram", "collapse", "t5")
 BORDERS = (
-    "A: yes\n\nno  \r\n🙂 é中文\t12 a\u3000b<s> </s>x<both>\nThe cat",
-    " \n x",
-    "🙂 <left>  <right>  x <right>▁a<right>\u0301 a",
-    "xe\u0301 x\u1112\u1161\u11ab",
-    "   ",
-    "",
+    *("A: yes\n\nno  \r\n🙂 é中文\t12 a\u3000b<s> </s>x<both>\nThe cat", " \n x", "   ", ""),
+    *("🙂 <left>  <right>  x <right>▁a<right>\u0301 a", "xe\u0301 x\u1112\u1161\u11ab"),
 )
-
-
 TAKING = ("byte_level", "byte_level_with_prefix_space", "metaspace", "byte_fallback", "unigram")
 
 
@@ -370,11 +358,8 @@ def with_template(template: str, words: tuple[str, ...] = ("a", "b")) -> str:
 AROUND = """
                                   |                                     | 45
 $A                                |                                     | 45
-<bos> $A                          |                                     | 145
-$A <eos>                          |                                     | 452
 <bos> <sep> $A <sep> <eos> <eos>  |                                     | 1345322
 <bos> $A <eos>                    | --bos <bos> --eos <eos>             | 1452
-<bos> $A <eos>                    | --no-add-special-tokens             | 45
 <bos> $A <eos>                    | --no-add-special-tokens --bos <bos> | 145
 $A <eos>                          | --bos <bos> --eos <eos>             | 1452
 <sep> $A <sep>                    | --bos <bos> --eos <eos>             | 134532
@@ -577,12 +562,11 @@ def test_vocabulary_may_have_gaps_and_equal_ids(
 def test_settings_saved_in_a_tokenizer_are_off(tmp_path: Path, name: str) -> None:
     tokenizer = Tokenizer.from_str(tokenizer_of("byte_level"))
     expected = tokenizer.encode("The cat and the dog").ids
+    tokenizer.model.dropout = 0.5 if name == "dropout" else None
     if name == "truncation":
         tokenizer.enable_truncation(2)
-    elif name == "padding":
+    if name == "padding":
         tokenizer.enable_padding(length=90)
-    else:
-        tokenizer.model.dropout = 0.5
     for encoder in ("tokenizers", "auto"):
         texts, options = ["The cat and the dog"], ("--encoder", encoder)
         result = start(tmp_path / encoder, tokenizer.to_str(), texts, *options)

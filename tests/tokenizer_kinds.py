@@ -54,10 +54,14 @@ def tokenizer_of(kind: str) -> str:
     return str(tokenizer.to_str())
 
 
-def _make(model: Any, trainer: Any, **parts: Any) -> Tokenizer:
-    tokenizer = Tokenizer(model)
+def _set(tokenizer: Tokenizer, **parts: Any) -> Tokenizer:
     for name, part in parts.items():
         setattr(tokenizer, name, part)
+    return tokenizer
+
+
+def _make(model: Any, trainer: Any, **parts: Any) -> Tokenizer:
+    tokenizer = _set(Tokenizer(model), **parts)
     tokenizer.train_from_iterator(sample_texts(), trainer)
     return tokenizer
 
@@ -81,40 +85,28 @@ def _byte_fallback(**parts: Any) -> Tokenizer:
     saved = json.loads(_make(model, trainer, pre_tokenizer=metaspace).to_str())
     saved["pre_tokenizer"] = None
     saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]
-    tokenizer = Tokenizer.from_str(json.dumps(saved))
-    for name, part in parts.items():
-        setattr(tokenizer, name, part)
-    return tokenizer
+    return _set(Tokenizer.from_str(json.dumps(saved)), **parts)
 
 
+NO_SPACE, WITH_SPACE = (pre.ByteLevel(add_prefix_space=adds) for adds in (False, True))
+BYTES_ONLY = pre.ByteLevel(add_prefix_space=False, use_regex=False)
+LLAMA_3_SPLIT = pre.Split(Regex(LLAMA_3_PATTERN), behavior="isolated")
+FALLING_BACK = [decoders.ByteFallback(), decoders.Fuse()]
 KINDS: dict[str, Callable[[], Tokenizer]] = {
-    "byte_level": lambda: _byte_level(pre.ByteLevel(add_prefix_space=False)),  # GPT-2
-    "byte_level_with_prefix_space": lambda: _byte_level(  # RoBERTa's variants
-        pre.ByteLevel(add_prefix_space=True)
-    ),
-    "byte_level_nfc": lambda: _byte_level(  # Qwen
-        pre.ByteLevel(add_prefix_space=False), normalizer=norm.NFC()
-    ),
+    "byte_level": lambda: _byte_level(NO_SPACE),  # GPT-2
+    "byte_level_with_prefix_space": lambda: _byte_level(WITH_SPACE),  # RoBERTa's variants
+    "byte_level_nfc": lambda: _byte_level(NO_SPACE, normalizer=norm.NFC()),  # Qwen
     "split_pattern": lambda: _byte_level(  # Llama 3
-        pre.Sequence(
-            [
-                pre.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
-                pre.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        ),
-        ignore_merges=True,
+        pre.Sequence([LLAMA_3_SPLIT, BYTES_ONLY]), ignore_merges=True
     ),
     "metaspace": lambda: _byte_fallback(  # newer files of Llama 2
         pre_tokenizer=pre.Metaspace(prepend_scheme="first", split=False),
-        decoder=decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace()]),
+        decoder=decoders.Sequence([*FALLING_BACK, decoders.Metaspace()]),
     ),
     "byte_fallback": lambda: _byte_fallback(  # the first files of Llama 2
         normalizer=norm.Sequence([norm.Prepend("▁"), norm.Replace(" ", "▁")]),
         decoder=decoders.Sequence(
-            [
-                *(decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()),
-                decoders.Strip(" ", 1, 0),
-            ]
+            [decoders.Replace("▁", " "), *FALLING_BACK, decoders.Strip(" ", 1, 0)]
         ),
     ),
     "word_piece": lambda: _make(  # BERT
@@ -155,15 +147,13 @@ AFFIXES = {
 
 def with_parts(kind: str, **parts: object) -> Tokenizer:
     """Return the tokenizer of a kind with another normalizer or pre-tokenizer."""
-    tokenizer = Tokenizer.from_str(tokenizer_of(kind))
-    for name, part in parts.items():
-        setattr(tokenizer, name, part)
-    return tokenizer
+    return _set(Tokenizer.from_str(tokenizer_of(kind)), **parts)
 
 
 _STRIP_ACCENTS = [norm.NFD(), norm.StripAccents(), norm.Lowercase()]
-_REMOVED = pre.Split(" ", "removed")
-_WITH_SPACE = pre.ByteLevel(add_prefix_space=True)
+_DIGITS = pre.Sequence([pre.Digits(True), WITH_SPACE])
+_REMOVED = pre.Sequence([pre.Split(" ", "removed"), WITH_SPACE])
+_T5 = pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])
 # Variants that normalize, split and take spaces otherwise.
 VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "always": lambda: with_parts("metaspace", pre_tokenizer=pre.Metaspace()),
@@ -171,15 +161,9 @@ VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "accents": lambda: with_parts("metaspace", normalizer=norm.Sequence(_STRIP_ACCENTS)),
     "collapse": lambda: with_parts("unigram", normalizer=norm.Replace(Regex(" {2,}"), " ")),
     "strip": lambda: with_parts("metaspace", normalizer=norm.Strip()),
-    "digits": lambda: with_parts(
-        "byte_level", pre_tokenizer=pre.Sequence([pre.Digits(True), _WITH_SPACE])
-    ),
-    "removed": lambda: with_parts(
-        "byte_level", pre_tokenizer=pre.Sequence([_REMOVED, _WITH_SPACE])
-    ),
-    "t5": lambda: with_parts(
-        "unigram", pre_tokenizer=pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])
-    ),
+    "digits": lambda: with_parts("byte_level", pre_tokenizer=_DIGITS),
+    "removed": lambda: with_parts("byte_level", pre_tokenizer=_REMOVED),
+    "t5": lambda: with_parts("unigram", pre_tokenizer=_T5),
     "trimming": lambda: with_parts(
         "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
     ),
