@@ -10,22 +10,14 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, processors, trainers
+from tokenizers import normalizers as norm
+from tokenizers import pre_tokenizers as pre
 
 SAMPLE_DATA = Path(__file__).parent.parent / "sample_data"
 NUM_CHARACTERS = 6000  # of each training file
-VOCAB_SIZE = 500  # 256 bytes and some merges
 SPECIAL_TOKENS = ["<unk>", "<pad>", "<s>", "</s>", "<|endoftext|>", "[CLS]", "[SEP]"]
 ADDED_TOKEN = "oat biscuits"  # noqa: S105
 UNKNOWN = "<unk>"
@@ -34,6 +26,8 @@ LLAMA_3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+OPTIONS: dict[str, Any] = {"vocab_size": 500, "show_progress": False}
+OPTIONS["special_tokens"] = SPECIAL_TOKENS
 
 
 @functools.cache
@@ -49,102 +43,134 @@ def sample_texts() -> tuple[str, ...]:
 def tokenizer_of(kind: str) -> str:
     """Train the tokenizer of one of KINDS, once; return its tokenizer.json."""
     tokenizer = KINDS[kind]()
+    before, after = AFFIXES.get(kind, ([], []))
+    if before or after:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=" ".join([*before, "$A", *after]),
+            special_tokens=[(name, tokenizer.token_to_id(name)) for name in {*before, *after}],
+        )
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.add_tokens([AddedToken(ADDED_TOKEN, special=False)])
-    return tokenizer.to_str()
+    return str(tokenizer.to_str())
 
 
-def byte_level() -> Tokenizer:
-    """Make a byte-level BPE, as GPT-2 has one."""
-    return _train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+def _set(tokenizer: Tokenizer, **parts: Any) -> Tokenizer:
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return tokenizer
 
 
-def byte_level_with_prefix_space() -> Tokenizer:
-    """Make a byte-level BPE that puts a space before a text, as RoBERTa's variants do."""
-    tokenizer = _train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True))
-    return _add_template(tokenizer, "<s> $A </s>", "<s>", "</s>")
+def _make(model: Any, trainer: Any, **parts: Any) -> Tokenizer:
+    tokenizer = _set(Tokenizer(model), **parts)
+    tokenizer.train_from_iterator(sample_texts(), trainer)
+    return tokenizer
 
 
-def byte_level_nfc() -> Tokenizer:
-    """Make a byte-level BPE that normalizes text to NFC first, as Qwen's does."""
-    return _train_byte_level(
-        pre_tokenizers.ByteLevel(add_prefix_space=False), normalizer=normalizers.NFC()
-    )
+def _byte_level(pre_tokenizer: Any, *, ignore_merges: bool = False, **parts: Any) -> Tokenizer:
+    alphabet = pre.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **OPTIONS)
+    parts = {"pre_tokenizer": pre_tokenizer, "decoder": decoders.ByteLevel(), **parts}
+    return _make(models.BPE(ignore_merges=ignore_merges), trainer, **parts)
 
 
-def split_pattern() -> Tokenizer:
-    """Make a byte-level BPE with its own split pattern, as Llama 3 has."""
-    split = pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated")
-    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer = _train_byte_level(pre_tokenizers.Sequence([split, bytes_only]), ignore_merges=True)
-    return _add_template(tokenizer, "<|endoftext|> $A", "<|endoftext|>")
+def _byte_fallback(**parts: Any) -> Tokenizer:
+    """Make a BPE on characters that falls back to bytes, as Llama 2 has it."""
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    options = OPTIONS | {"vocab_size": 756, "special_tokens": [*SPECIAL_TOKENS, *bytes_]}
+    # Metaspace, so that merges stay within words.
+    metaspace = pre.Metaspace()
+    model = models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True)
+    trainer = trainers.BpeTrainer(limit_alphabet=100, **options)
+    # A trainer accepts the bytes only as special tokens, which they are not.
+    saved = json.loads(_make(model, trainer, pre_tokenizer=metaspace).to_str())
+    saved["pre_tokenizer"] = None
+    saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]
+    return _set(Tokenizer.from_str(json.dumps(saved)), **parts)
 
 
-def metaspace() -> Tokenizer:
-    """Make a BPE on characters that falls back to bytes, as newer files of Llama 2 have it."""
-    tokenizer = _train_byte_fallback()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace()]
-    )
-    return _add_template(tokenizer, "<s> $A", "<s>")
-
-
-def byte_fallback() -> Tokenizer:
-    """Make a BPE on characters that falls back to bytes, as the first files of Llama 2 have it."""
-    tokenizer = _train_byte_fallback()
-    blanks = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    tokenizer.normalizer = normalizers.Sequence(blanks)
-    bytes_first = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*bytes_first, decoders.Strip(" ", 1, 0)])
-    return _add_template(tokenizer, "<s> $A", "<s>")
-
-
-def word_piece() -> Tokenizer:
-    """Make a WordPiece tokenizer, as BERT has one."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    _train(tokenizer, trainers.WordPieceTrainer(special_tokens=SPECIAL_TOKENS, **_SIZES))
-    return _add_template(tokenizer, "[CLS] $A [SEP]", "[CLS]", "[SEP]")
-
-
-def unigram() -> Tokenizer:
-    """Make a Unigram tokenizer, as T5 and XLM-R have one."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    _train(
-        tokenizer,
-        trainers.UnigramTrainer(
-            vocab_size=1500,  # room for all characters
-            special_tokens=SPECIAL_TOKENS,
-            unk_token=UNKNOWN,
-            show_progress=False,
+NO_SPACE, WITH_SPACE = (pre.ByteLevel(add_prefix_space=adds) for adds in (False, True))
+BYTES_ONLY = pre.ByteLevel(add_prefix_space=False, use_regex=False)
+LLAMA_3_SPLIT = pre.Split(Regex(LLAMA_3_PATTERN), behavior="isolated")
+FALLING_BACK = [decoders.ByteFallback(), decoders.Fuse()]
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "byte_level": lambda: _byte_level(NO_SPACE),  # GPT-2
+    "byte_level_with_prefix_space": lambda: _byte_level(WITH_SPACE),  # RoBERTa's variants
+    "byte_level_nfc": lambda: _byte_level(NO_SPACE, normalizer=norm.NFC()),  # Qwen
+    "split_pattern": lambda: _byte_level(  # Llama 3
+        pre.Sequence([LLAMA_3_SPLIT, BYTES_ONLY]), ignore_merges=True
+    ),
+    "metaspace": lambda: _byte_fallback(  # newer files of Llama 2
+        pre_tokenizer=pre.Metaspace(prepend_scheme="first", split=False),
+        decoder=decoders.Sequence([*FALLING_BACK, decoders.Metaspace()]),
+    ),
+    "byte_fallback": lambda: _byte_fallback(  # the first files of Llama 2
+        normalizer=norm.Sequence([norm.Prepend("▁"), norm.Replace(" ", "▁")]),
+        decoder=decoders.Sequence(
+            [decoders.Replace("▁", " "), *FALLING_BACK, decoders.Strip(" ", 1, 0)]
         ),
-    )
-    return _add_template(tokenizer, "$A </s>", "</s>")
+    ),
+    "word_piece": lambda: _make(  # BERT
+        models.WordPiece(unk_token=UNKNOWN),
+        trainers.WordPieceTrainer(**OPTIONS),
+        normalizer=norm.BertNormalizer(lowercase=True),
+        pre_tokenizer=pre.BertPreTokenizer(),
+        decoder=decoders.WordPiece(),
+    ),
+    "unigram": lambda: _make(  # T5 and XLM-R
+        models.Unigram(),
+        trainers.UnigramTrainer(unk_token=UNKNOWN, **(OPTIONS | {"vocab_size": 1500})),
+        normalizer=norm.NFKC(),
+        pre_tokenizer=pre.Metaspace(),
+        decoder=decoders.Metaspace(),
+    ),
+    "word_level": lambda: _make(
+        models.WordLevel(unk_token=UNKNOWN),
+        trainers.WordLevelTrainer(**OPTIONS),
+        pre_tokenizer=pre.Whitespace(),
+    ),
+    "whitespace_bpe": lambda: _make(  # an unknown token stands for rare characters
+        models.BPE(unk_token=UNKNOWN),
+        trainers.BpeTrainer(limit_alphabet=100, **OPTIONS),
+        pre_tokenizer=pre.Whitespace(),
+    ),
+}
+# The special tokens that the template of a kind puts before and after a text.
+AFFIXES = {
+    "byte_level_with_prefix_space": (["<s>"], ["</s>"]),
+    "split_pattern": (["<|endoftext|>"], []),
+    "metaspace": (["<s>"], []),
+    "byte_fallback": (["<s>"], []),
+    "word_piece": (["[CLS]"], ["[SEP]"]),
+    "unigram": ([], ["</s>"]),
+}
 
 
-def word_level() -> Tokenizer:
-    """Make a tokenizer of whole words."""
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    _train(tokenizer, trainers.WordLevelTrainer(special_tokens=SPECIAL_TOKENS, **_SIZES))
-    return tokenizer
+def with_parts(kind: str, **parts: object) -> Tokenizer:
+    """Return the tokenizer of a kind with another normalizer or pre-tokenizer."""
+    return _set(Tokenizer.from_str(tokenizer_of(kind)), **parts)
 
 
-def whitespace_bpe() -> Tokenizer:
-    """Make a BPE on the characters of words, with an unknown token for other characters."""
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    _train(
-        tokenizer,
-        trainers.BpeTrainer(special_tokens=SPECIAL_TOKENS, limit_alphabet=100, **_SIZES),
-    )
-    return tokenizer
+_STRIP_ACCENTS = [norm.NFD(), norm.StripAccents(), norm.Lowercase()]
+_DIGITS = pre.Sequence([pre.Digits(True), WITH_SPACE])
+_REMOVED = pre.Sequence([pre.Split(" ", "removed"), WITH_SPACE])
+_T5 = pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()])
+# Variants that normalize, split and take spaces otherwise.
+VARIANTS: dict[str, Callable[[], Tokenizer]] = {
+    "always": lambda: with_parts("metaspace", pre_tokenizer=pre.Metaspace()),
+    "never": lambda: with_parts("metaspace", pre_tokenizer=pre.Metaspace(prepend_scheme="never")),
+    "accents": lambda: with_parts("metaspace", normalizer=norm.Sequence(_STRIP_ACCENTS)),
+    "collapse": lambda: with_parts("unigram", normalizer=norm.Replace(Regex(" {2,}"), " ")),
+    "strip": lambda: with_parts("metaspace", normalizer=norm.Strip()),
+    "digits": lambda: with_parts("byte_level", pre_tokenizer=_DIGITS),
+    "removed": lambda: with_parts("byte_level", pre_tokenizer=_REMOVED),
+    "t5": lambda: with_parts("unigram", pre_tokenizer=_T5),
+    "trimming": lambda: with_parts(
+        "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
+    ),
+    "longer": lambda: with_parts("byte_level", normalizer=norm.Replace("a", "xyz")),
+    "lowercase": lambda: with_parts("byte_level", normalizer=norm.Lowercase()),
+    "dropping": lambda: with_parts("word_level", normalizer=norm.Replace("a", "")),
+}
 
 
 def added_tokens_out_of_order() -> str:
@@ -159,62 +185,37 @@ def added_tokens_out_of_order() -> str:
     return json.dumps(saved)
 
 
-KINDS: dict[str, Callable[[], Tokenizer]] = {
-    "byte_level": byte_level,
-    "byte_level_with_prefix_space": byte_level_with_prefix_space,
-    "byte_level_nfc": byte_level_nfc,
-    "split_pattern": split_pattern,
-    "metaspace": metaspace,
-    "byte_fallback": byte_fallback,
-    "word_piece": word_piece,
-    "unigram": unigram,
-    "word_level": word_level,
-    "whitespace_bpe": whitespace_bpe,
-}
+def tokenizer_with_all_characters(kind: str, **metaspace: object) -> dict[str, Any]:
+    """Return a BPE that falls back to bytes, as large files have it, with only special tokens.
 
-_SIZES = {"vocab_size": VOCAB_SIZE, "show_progress": False}
+    All characters of its tokens are tokens, and some tokens are runs of spaces and cross words.
 
-
-def _train(tokenizer: Tokenizer, trainer: object) -> None:
-    tokenizer.train_from_iterator(sample_texts(), trainer)
-
-
-def _train_byte_level(
-    pre_tokenizer: object, *, normalizer: object = None, ignore_merges: bool = False
-) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
-    tokenizer.pre_tokenizer = pre_tokenizer
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        special_tokens=SPECIAL_TOKENS, initial_alphabet=alphabet, **_SIZES
-    )
-    _train(tokenizer, trainer)
-    return tokenizer
+    Args:
+        metaspace: options of its Metaspace to change.
+    """
+    saved: dict[str, Any] = json.loads(tokenizer_of(kind))
+    saved["added_tokens"].pop()
+    model = saved["model"]
+    pairs = [("▁", "▁"), ("▁▁", "▁▁"), ("e", "▁"), ("e▁", "t"), (".", "▁"), ("▁▁", "▁a")]
+    for token in (*sorted(set("".join(model["vocab"]))), *map("".join, pairs)):
+        model["vocab"].setdefault(token, len(model["vocab"]))
+    model["merges"] += map(list, pairs)
+    if metaspace:
+        saved["pre_tokenizer"] |= metaspace
+    return saved
 
 
-def _train_byte_fallback() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # so that merges stay within words
-    fallbacks = [f"<0x{byte:02X}>" for byte in range(256)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE + 256,
-        special_tokens=[*SPECIAL_TOKENS, *fallbacks],
-        limit_alphabet=100,
-        show_progress=False,
-    )
-    _train(tokenizer, trainer)
-    # A trainer accepts the bytes only as special tokens, which they are not.
-    saved = json.loads(tokenizer.to_str())
-    saved["pre_tokenizer"] = None
-    saved["added_tokens"] = saved["added_tokens"][: len(SPECIAL_TOKENS)]
-    return Tokenizer.from_str(json.dumps(saved))
+def tokenizer_with_pattern(pattern: str) -> dict[str, Any]:
+    """Return a byte-level BPE that is split by a pattern, with a token for a space before U+180E.
 
-
-def _add_template(tokenizer: Tokenizer, single: str, *names: str) -> Tokenizer:
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, special_tokens=[(name, tokenizer.token_to_id(name)) for name in names]
-    )
-    return tokenizer
+    That character is white space for PCRE2, as before Unicode 6.3, but not for Oniguruma.
+    """
+    saved: dict[str, Any] = json.loads(tokenizer_of("split_pattern"))
+    saved["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+    saved["added_tokens"].pop()
+    model = saved["model"]
+    for left, right in (("Ġ", "Ġ"), ("Ġ", "á")):
+        if left + right not in model["vocab"]:
+            model["vocab"][left + right] = len(model["vocab"])
+            model["merges"].append([left, right])
+    return saved
