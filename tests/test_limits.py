@@ -1,7 +1,4 @@
-"""Sizes of blocks, pieces, caches and windows change nothing: with 1, 2, 3 and 7 as with defaults.
-
-The same commands over inputs of all formats print and write the same.
-"""
+"""Sizes of blocks, pieces, caches and windows of 1, 2, 3 and 7 change nothing in all commands."""
 
 from __future__ import annotations
 
