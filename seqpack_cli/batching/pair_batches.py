@@ -234,8 +234,7 @@ def _cut_by_width(
     lengths: np.ndarray, decoder_lengths: np.ndarray, most_rows: int, max_tokens: int
 ) -> np.ndarray:
     """Cut where the cells of both rectangles go beyond the budget; 0.1 us per pair."""
-    starts, start, widest, decoder_widest = [0], 0, 0, 0
-    size = LIMITS.sequences_per_block
+    starts, size, start, widest, decoder_widest = [0], LIMITS.sequences_per_block, 0, 0, 0
     for block in range(0, len(lengths), size):
         rows = slice(block, block + size)
         both = zip(lengths[rows].tolist(), decoder_lengths[rows].tolist(), strict=True)

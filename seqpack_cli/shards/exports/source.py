@@ -123,11 +123,10 @@ class StoreSource:
         documents, offsets = self._store.number_documents(number), to_offsets(lengths)
         part = self.manifest["parts"][number]
         _check_num_tokens(self.path / f"{part['name']}.idx", int(offsets[-1]), part["num_tokens"])
-        first = 0
+        first, most = 0, LIMITS.ids_per_export
         while first < len(lengths):
-            most = offsets[first] + LIMITS.ids_per_export
-            last = max(int(np.searchsorted(offsets, most, "right")) - 1, first + 1)
-            last = min(last, first + LIMITS.sequences_per_block)
+            last = int(np.searchsorted(offsets, offsets[first] + most, "right")) - 1
+            last = min(max(last, first + 1), first + LIMITS.sequences_per_block)
             rows, cells = slice(first, last), slice(int(offsets[first]), int(offsets[last]))
             columns = self._read_columns(number, rows, cells)
             yield Block(ids[cells], lengths[rows], documents[rows], columns)
