@@ -37,7 +37,17 @@ from oracle.plan import SHARED
 from oracle.stores import describe_file, make_tensor_file
 from small_sets import HERE, SETS, SPLITS, make_set, make_stores
 
-from seqpack_cli import Finding, PackOptions, PairsReport, ShardDataset, VerifyOptions, open_shards, open_store, pack, verify
+from seqpack_cli import (
+    Finding,
+    PackOptions,
+    PairsReport,
+    ShardDataset,
+    VerifyOptions,
+    open_shards,
+    open_store,
+    pack,
+    verify,
+)
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -936,9 +946,9 @@ def change_repeated(name: str, value: int) -> Callable[[Path], None]:
     return lambda store: change_part(store, change)
 
 
-def add_to_ledger(name: str) -> Callable[[Path], None]:
+def add_to_ledger(name: str, amount: int = 1) -> Callable[[Path], None]:
     """Return a change of a count in the ledger."""
-    return lambda store: change_json(store, lambda m: add_to(m, ("ledger", name), 1))
+    return lambda store: change_json(store, lambda m: add_to(m, ("ledger", name), amount))
 
 
 def shorten(store: Path) -> None:
@@ -960,9 +970,21 @@ OTHER_STORES: dict[str, tuple[str, str, Callable[[Path], None], str, str]] = {
     "target": ("rounds", "ids", change_entry("column.targets", 1), "roundtrip", "'targets'"),
     "length": ("packed", "plain", shorten, "structure", "the plan has"),
     "overlap": ("columns", "columns", change_entry("column.overlap", 2), "structure", "overlap"),
-    "repeated": ("columns", "columns", change_repeated("ids", 120), "structure", "the piece before"),
-    "repeated target": ("columns", "columns", change_repeated("column.targets", 1), "structure", "target"),
-    "targets": ("rounds", "ids", add_to_ledger("num_target_tokens"), "structure", "num_target"),
+    "repeated": (
+        "columns",
+        "columns",
+        change_repeated("ids", 120),
+        "structure",
+        "the piece before",
+    ),
+    "repeated target": (
+        "columns",
+        "columns",
+        change_repeated("column.targets", 1),
+        "structure",
+        "target",
+    ),
+    "targets": ("rounds", "ids", add_to_ledger("num_target_tokens", -1), "structure", "num_target"),
     "overlaps": ("columns", "columns", add_to_ledger("num_overlap_tokens"), "", "add up"),
     "encoded": ("packed", "plain", add_to_ledger("num_encoded_tokens"), "", "add up"),
     "sequences": ("packed", "plain", add_to_ledger("num_sequences"), "", "num_sequences"),
@@ -988,7 +1010,8 @@ def test_store_that_was_changed_after_packing_is_another_one(
             follow_stores(path, [folder / each for each in names], is_decoder=bool(is_decoder))
     if level:
         found = find(path, "roundtrip")
-        assert {finding.level for finding in found} == {level}
+        assert found
+        assert found[0].level == level
         assert any(what in str(finding) for finding in found), found
     else:
         with pytest.raises(FolderError, match=what):
@@ -1026,10 +1049,16 @@ def forge_splits(path: Path, change: Callable[[Forgery, Forgery], None]) -> None
 
 
 SPLIT_FORGERIES: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
-    "batch moved": ("splits", lambda p: forge_splits(p, move_batch), "expected 'train'", "-"),
+    "batch moved": ("splits", lambda p: forge_splits(p, move_batch), "one document is in two", "-"),
     "batch copied": ("splits", lambda p: forge_splits(p, copy_batch), "'train' too", "'train' too"),
-    "batch lost": ("splits", lambda p: forge_splits(p, lose_batch), "", ""),
-    "pairs moved": ("split pairs", lambda p: forge_splits(p, move_batch), "'train'", ""),
+    "batch lost": ("splits", lambda p: forge_splits(p, lose_batch), "leaves out", "leaves out"),
+    "pairs moved": ("split pairs", lambda p: forge_splits(p, move_batch), "the same text", "-"),
+    "in another split": (
+        "split pairs",
+        lambda p: forge_splits(p, move_batch),
+        "'test', expected 'train'",
+        "-",
+    ),
     "a split's count of documents": (
         "splits",
         lambda p: change_json(p, lambda m: add_to(m, ("splits", 0, "num_documents"), 1)),
@@ -1115,5 +1144,4 @@ def test_splits_that_do_not_fit_together_are_found(
     except FolderError as error:
         found = [str(error)]
     assert bool(found) is (what != "-")
-    print("SPLITS", damage, is_hidden, found)
     assert what == "-" or any(what in text for text in found), found

@@ -38,7 +38,8 @@ def save_json(folder: Path, manifest: Json) -> None:
     around = folder.parent / "manifest.json"
     if around.exists() and "splits" in (splits := load_json(folder.parent)):
         for entry in splits["splits"]:
-            entry["blake3"] = digest_of(folder.parent / entry["name"])
+            if (folder.parent / entry["name"] / "manifest.json").exists():
+                entry["blake3"] = digest_of(folder.parent / entry["name"])
         around.write_text(json.dumps(splits))
 
 
@@ -335,4 +336,3 @@ def arrange(forgery: Forgery, batch: Batch) -> None:
         rounded = -(-longest // multiple) * multiple
         fitting = [key for key in keys or [] if isinstance(key, int) and key >= longest]
         side.width = min(fitting, default=rounded)
-
