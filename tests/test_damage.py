@@ -24,9 +24,7 @@ from oracle.forger import (
     arrange,
     change_json,
     change_part,
-    change_shard,
     fit_shards,
-    fit_store,
     follow_stores,
     load_json,
     load_tensors,
@@ -48,7 +46,7 @@ from seqpack_cli import (
     pack,
     verify,
 )
-from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
+from seqpack_cli.errors import DataError, FolderError, OptionError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -347,14 +345,23 @@ def count_rows(shown: list[list[Any]]) -> Counter[Any]:
     return Counter(row[:3] for batch in shown for row in batch[-1][0])
 
 
+SHARING = ("varlen", "rows", "aligned", "chunk", "streams", "rounds")  # sets of shared rows
+ONLY: dict[Any, tuple[str, ...]] = {
+    widen_batch: ("padded", "left", "filler"),
+    change_filler: ("filler",),
+    add_empty_row: ("rows", "chunk"),
+    swap_streams: ("rows", "chunk", "streams", "rounds"),
+    swap_neighbours: SHARING,
+}
+
+
 def choose_forgeries() -> list[tuple[str, Any]]:
-    """Return each forgery with a third of the sets, with all whose layout is rare."""
-    rare = {widen_batch, change_filler, add_empty_row, swap_streams, swap_neighbours}
+    """Return each forgery with a quarter of the sets, or with those that can have it."""
     return [
         (name, forge)
         for i, name in enumerate(WHOLE)
         for k, forge in enumerate(FORGERIES)
-        if (i + k) % 3 == 0 or forge in rare
+        if (name in ONLY[forge] if forge in ONLY else (i + k) % 4 == 0)
     ]
 
 
@@ -377,7 +384,8 @@ def test_what_fits_but_was_not_planned_is_found_in_its_place(
         return
     assert found
     assert {finding.level for finding in found} == {"structure"}
-    check_places(found, before, after, is_shared=forgery.layout in SHARED)
+    if forgery.layout != "streams":  # whose links show elsewhere
+        check_places(found, before, after, is_shared=forgery.layout in SHARED)
 
 
 def check_places(
@@ -423,14 +431,13 @@ def change_column(name: str, *values: Any) -> Callable[[Forgery, int, int], None
 
 CONTENTS: list[tuple[str, Any]] = [
     *((name, change_id) for name in WHOLE),
-    *(
-        (name, change_column(*column))
-        for name in ("columns", "filler", "rows")
-        for column in (
-            *(("label", "x", "y"), ("title", "wö", "é"), ("score", 0.5, 1e300)),
-            *(("count", 7), ("overlap", 1), ("tags", "N", None), ("targets", 0, 1)),
-        )
-    ),
+    *((name, change_column("label", "x", "y")) for name in ("columns", "filler")),
+    *((name, change_column("title", "wö", "é")) for name in ("columns", "rows")),
+    *((name, change_column("score", 0.5, 1e300)) for name in ("filler", "rows")),
+    *((name, change_column("count", 7)) for name in ("columns", "filler")),
+    *((name, change_column("overlap", 1)) for name in ("columns", "rows")),
+    *((name, change_column("tags", "N", None)) for name in ("columns", "filler", "rows")),
+    *((name, change_column("targets", 0, 1)) for name in ("columns", "filler", "rows")),
     ("rounds", change_column("targets", 0, 1)),
     ("two", change_column("from", "more", "plain")),
 ]
@@ -492,7 +499,7 @@ def find_batch(arrays: Arrays, name: str, place: int) -> int | None:
     return int(np.searchsorted(offsets, place, "right")) - 1
 
 
-@pytest.mark.parametrize("name", ["packed", "two", "padded", *WHOLE[7:]])
+@pytest.mark.parametrize("name", ["packed", "padded", *WHOLE[7:]])
 def test_one_changed_entry_of_any_tensor_is_found_in_its_batch(
     copy: Callable[[str], Path], name: str
 ) -> None:
@@ -639,7 +646,7 @@ SHARD_FILES: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
     "an id beyond the vocabulary": (flip(SHARD, -1), "rtuedv!", SHARD, "blake3 differs"),
     "header": (flip(SHARD, 12), "rtueidv!", SHARD, "not a safetensors file"),
     "cut": (rewrite(SHARD, lambda data: data[:-1]), "rtueidv!", SHARD, "1,399 bytes"),
-    "empty": (rewrite(SHARD, lambda data: b""), "rtueidv!", SHARD, "0 bytes"),
+    "empty": (rewrite(SHARD, lambda _: b""), "rtueidv!", SHARD, "0 bytes"),
     "longer": (rewrite(SHARD, lambda data: data + b"x"), "rtueidv!", SHARD, "1,401 bytes"),
     "missing": (remove(SHARD), "rtueidv!", SHARD, "missing"),
     "last one missing": (
@@ -682,8 +689,6 @@ def test_damaged_file_of_shards_is_refused_or_found(
         found = find(path)[0]
         assert (found.level, found.shard, found.batch) == ("structure", file, None)
         assert what in found.what
-        others = find(path, "backward", sample=1)
-        assert {finding.level for finding in others} == {"structure"}
     elif readers:
         with pytest.raises(FolderError, match=what):
             find(path)
@@ -760,7 +765,7 @@ def test_every_count_of_a_manifest_is_compared(
         for place in list_counts(manifest)
         if {"ledger", "shards", "stores"} & set(place) and not (place[0] == "shards" and place[1])
     ]
-    places = places if not is_hidden else draws.sample(places, len(places) // 3)
+    places = draws.sample(places, len(places) // (3 if is_hidden else 2))
     for place in places:
         add_to(manifest, place, amount := draws.choice((-1, 1)))
         save_json(path, manifest)
@@ -794,7 +799,7 @@ OTHER_OPTIONS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["windows", "passes", "left", "filler", "aligned", "streams"])
+@pytest.mark.parametrize("name", ["windows", "passes", "filler", "aligned"])
 def test_another_option_in_the_manifest_is_found_unless_it_gives_the_same(
     made: Path, copy: Callable[[str], Path], name: str
 ) -> None:
@@ -934,14 +939,17 @@ def change_entry(name: str, value: int) -> Callable[[Path], None]:
     return lambda store: change_part(store, change)
 
 
-def change_repeated(name: str, value: int) -> Callable[[Path], None]:
-    """Return a change of the first token of a later piece."""
+def swap_repeated(name: str) -> Callable[[Path], None]:
+    """Return an exchange of the first token of a later piece, which is repeated, with its last."""
 
     def change(arrays: Arrays) -> None:
-        later = int(np.flatnonzero(arrays["column.overlap"])[0])
-        place = int(arrays["lengths"][:later].sum())
-        assert arrays[name][place] != value
-        arrays[name][place] = value
+        ends = np.cumsum(arrays["lengths"])
+        for later in np.flatnonzero(arrays["column.overlap"]).tolist():
+            places = [ends[later - 1], ends[later] - 1]
+            if arrays[name][places[0]] != arrays[name][places[1]]:
+                arrays[name][places] = arrays[name][places[::-1]]
+                return
+        raise AssertionError(name)
 
     return lambda store: change_part(store, change)
 
@@ -973,14 +981,14 @@ OTHER_STORES: dict[str, tuple[str, str, Callable[[Path], None], str, str]] = {
     "repeated": (
         "columns",
         "columns",
-        change_repeated("ids", 120),
+        swap_repeated("ids"),
         "structure",
         "the piece before",
     ),
     "repeated target": (
         "columns",
         "columns",
-        change_repeated("column.targets", 1),
+        swap_repeated("column.targets"),
         "structure",
         "target",
     ),

@@ -24,7 +24,7 @@ import pytest
 from command import run
 from oracle.forger import Json, load_json, load_tensors
 from oracle.stores import HEADER, describe_file, make_tensor_file
-from small_sets import HERE, SETS, make_set, make_stores
+from small_sets import HERE, make_set, make_stores
 
 from seqpack_cli import (
     DataError,
@@ -243,7 +243,7 @@ def must_be_refused(name: str, place: tuple[Any, ...], good: Any, value: Any) ->
 def test_no_value_of_a_field_is_more_than_refused(folder: Path, name: str) -> None:
     path, draws, kind = folder / name, random.Random(name), kind_of(name)
     text = (path / "manifest.json").read_text()
-    share = 0.35 if name in ("columns", "pairs", "splits") else 0.08
+    share = 0.25 if name in ("columns", "pairs", "splits") else 0.08
     taken = []
     try:
         for place in walk(json.loads(text)):
@@ -419,7 +419,7 @@ def test_header_of_tensors_that_lies_is_refused(folder: Path, name: str, file: s
         places = list(walk(json.loads(good[8 : 8 + size])))
         # any other data of those types; what is missing, and what has no length of its own
         values = [ABSENT, None, -1, 1.5, "x", "F16", "I64", [], {}, [1, 2], 0, 2**40, 2**63]
-        reader = READERS[kind_of(name)][0] if name != "columns" else inspect
+        reader = take_all if name != "columns" else inspect
         for place in places:
             for value in draws.sample(values, 3 if name == "columns" else 2):
                 header = json.loads(good[8 : 8 + size])

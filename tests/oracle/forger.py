@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +298,7 @@ def _take_batches(arrays: Arrays, layout: str, options: Json) -> list[PlannedBat
     columns = (values[0], values[1], arrays["lengths"], shared)
     rows = [Row(*found) for found in zip(*(each.tolist() for each in columns), strict=True)]
     batches = []
-    for number, (first, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+    for number, (first, end) in enumerate(pairwise(offsets)):
         batch = PlannedBatch([row for row in rows[first:end] if row.index >= 0])
         batch.num_filler_rows = end - first - len(batch.rows)
         if layout == "padded":
