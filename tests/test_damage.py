@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,28 @@ import numpy as np
 import pytest
 from command import run
 from oracle.forger import (
+    FORGERIES,
     Arrays,
-    Batch,
+    Draws,
     Forgery,
     Json,
-    arrange,
+    add_empty_row,
+    change_filler,
     change_json,
     change_part,
+    double_a_row,
+    double_in_batch,
     fit_shards,
     follow_stores,
     load_json,
     load_tensors,
+    repeat_batch,
     save_json,
+    swap_equal_rows,
+    swap_neighbours,
+    swap_streams,
     take_apart,
+    widen_batch,
 )
 from oracle.plan import SHARED
 from oracle.stores import describe_file, make_tensor_file
@@ -186,212 +194,6 @@ def check_side(report: Report, side: Json) -> None:
 
 
 # Rows and batches moved, with all sums, checksums and links made to fit: found by the plan.
-
-Draws = random.Random
-
-
-def swap_equal_rows(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange two sequences of the same length, on the last side."""
-    rows = [row for batch in forgery.batches for row in batch[-1].rows]
-    draws.shuffle(rows)
-    for place, row in enumerate(rows):
-        for other in rows[:place]:
-            if other.length == row.length and (other.index, other.start) != (row.index, row.start):
-                for name in ("index", "start"):
-                    one, two = getattr(row, name), getattr(other, name)
-                    setattr(row, name, two), setattr(other, name, one)
-                return True
-    return False
-
-
-def double_a_row(forgery: Forgery, draws: Draws) -> bool:
-    """Put a sequence in the place of another one of the same length."""
-    rows = [row for batch in forgery.batches for row in batch[-1].rows]
-    draws.shuffle(rows)
-    for place, row in enumerate(rows):
-        for other in rows[:place]:
-            if other.length == row.length and other.index != row.index:
-                other.index, other.start = row.index, row.start
-                return True
-    return False
-
-
-def swap_rows(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange the first rows of two batches."""
-    first, second = draws.sample(forgery.batches, 2)
-    for one, other in zip(first, second, strict=True):
-        numbers = one.rows[0].row_index, other.rows[0].row_index
-        one.rows[0], other.rows[0] = other.rows[0], one.rows[0]
-        one.rows[0].row_index, other.rows[0].row_index = numbers
-    arrange(forgery, first)
-    arrange(forgery, second)
-    return True
-
-
-def swap_batches(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange two batches."""
-    first, second = draws.sample(forgery.batches, 2)
-    first[:], second[:] = second[:], first[:]
-    return True
-
-
-def drop_batch(forgery: Forgery, draws: Draws) -> bool:
-    """Leave out a batch, as if its sequences had been dropped."""
-    draws.choice(forgery.shards).pop(0)
-    return True
-
-
-def drop_row(forgery: Forgery, draws: Draws) -> bool:
-    """Leave out a row, as if its sequence had been dropped."""
-    batch = draws.choice([each for each in forgery.batches if len(each[0].rows) > 1])
-    for side in batch[:1] if forgery.layout in SHARED else batch:
-        mate = side.encoder_rows.index(0) if side.encoder_rows else 0
-        side.rows.pop(mate)
-        if side.encoder_rows is not None:
-            side.encoder_rows.pop(mate)
-            side.encoder_rows = [row - 1 for row in side.encoder_rows]
-    arrange(forgery, batch)
-    return True
-
-
-def move_row(forgery: Forgery, draws: Draws) -> bool:
-    """Move a row to another batch."""
-    many = [each for each in forgery.batches if len(each[0].rows) > 1]
-    if len(forgery.sides) > 1 or not many:
-        return False
-    source = draws.choice(many)
-    target = draws.choice([each for each in forgery.batches if each is not source])
-    target[0].rows.append(source[0].rows.pop())
-    target[0].rows[-1].row_index = target[0].rows[-2].row_index
-    arrange(forgery, source)
-    arrange(forgery, target)
-    return True
-
-
-def join_batches(forgery: Forgery, draws: Draws) -> bool:
-    """Join two neighbours of one shard."""
-    shard = draws.choice([shard for shard in forgery.shards if len(shard) > 1])
-    second = shard.pop(1)
-    if forgery.layout == "streams" or len(second) > 1:
-        return False
-    shard[0][0].rows += second[0].rows
-    shard[0][0].rows.sort(key=lambda row: row.row_index)
-    arrange(forgery, shard[0])
-    return True
-
-
-def split_batch(forgery: Forgery, draws: Draws) -> bool:
-    """Make two batches of one."""
-    if len(forgery.sides) > 1:
-        return False
-    shard = draws.choice([s for s in forgery.shards if any(len(b[0].rows) > 1 for b in s)])
-    place = next(place for place, batch in enumerate(shard) if len(batch[0].rows) > 1)
-    (batch,) = shard[place]
-    other = [type(batch)(batch.rows[1:], batch.width, batch.num_filler_rows, batch.num_rows)]
-    del batch.rows[1:]
-    shard.insert(place + 1, other)
-    arrange(forgery, shard[place])
-    arrange(forgery, other)
-    return True
-
-
-def repeat_batch(forgery: Forgery, draws: Draws) -> bool:
-    """Add a batch that is already there."""
-    forgery.shards[-1].append(draws.choice(forgery.batches))
-    return True
-
-
-def widen_batch(forgery: Forgery, draws: Draws) -> bool:
-    """Pad a batch further than necessary."""
-    if forgery.layout != "padded":
-        return False
-    batch = draws.choice(forgery.batches)
-    keys = [key for key in forgery.manifest["bucket_keys"] or [] if isinstance(key, int)]
-    batch[0].width = min((k for k in keys if k > batch[0].width), default=batch[0].width + 1)
-    return True
-
-
-def change_filler(forgery: Forgery, draws: Draws) -> bool:
-    """Take a filler row away, or add one."""
-    if forgery.options["last_batch"] != "pad":
-        return False
-    filled = [batch for batch in forgery.batches if batch[0].num_filler_rows]
-    draws.choice(filled)[0].num_filler_rows -= draws.choice((-1, 1))
-    return True
-
-
-def move_cut(forgery: Forgery, draws: Draws) -> bool:
-    """End a shard one batch earlier."""
-    numbers = [number for number, shard in enumerate(forgery.shards[:-1]) if len(shard) > 1]
-    if numbers:
-        number = draws.choice(numbers)
-        forgery.shards[number + 1].insert(0, forgery.shards[number].pop())
-    return bool(numbers)
-
-
-def swap_streams(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange two rows of a rectangle, or streams, from some batch on."""
-    begin = draws.randrange(len(forgery.batches) - 1)
-    changed = False
-    for (batch,) in forgery.batches[begin:] if len(forgery.sides) == 1 else []:
-        for row in batch.rows:
-            if row.row_index < 2 <= batch.num_rows:
-                row.row_index, changed = 1 - row.row_index, True
-        batch.rows.sort(key=lambda row: row.row_index)
-    return changed and forgery.layout in SHARED
-
-
-def swap_neighbours(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange two sequences of a shared row."""
-    rows = draws.choice([batch[0].rows for batch in forgery.batches if len(batch[0].rows) > 1])
-    if forgery.layout not in SHARED or rows[0].row_index != rows[1].row_index:
-        return False
-    rows[:2] = rows[1::-1]
-    return True
-
-
-def add_empty_row(forgery: Forgery, draws: Draws) -> bool:
-    """Add a row of padding to the last batch."""
-    (*_, (batch, *_)) = forgery.batches
-    if forgery.layout != "varlen" or forgery.options["batch_size"] is None:
-        return False
-    batch.num_rows += 1
-    return True
-
-
-def swap_shards(forgery: Forgery, draws: Draws) -> bool:
-    """Exchange two whole shards."""
-    one, other = draws.sample(range(len(forgery.shards)), 2)
-    forgery.shards[one], forgery.shards[other] = forgery.shards[other], forgery.shards[one]
-    return True
-
-
-FORGERIES = (
-    *(swap_equal_rows, double_a_row, swap_rows, swap_batches, drop_batch, drop_row, move_row),
-    *(join_batches, split_batch, repeat_batch, widen_batch, change_filler, move_cut),
-    *(swap_streams, swap_neighbours, add_empty_row, swap_shards),
-)
-
-
-def show_batches(forgery: Forgery) -> list[list[Any]]:
-    """Return what a batch is: the rows of each side, and its size."""
-
-    def show(batch: Batch) -> list[Any]:
-        return [
-            (
-                [(row.index, row.start, row.length, row.row_index) for row in side.rows],
-                *(side.width, side.num_filler_rows, side.num_rows, side.encoder_rows),
-            )
-            for side in batch
-        ]
-
-    return [show(batch) for batch in forgery.batches]
-
-
-def count_rows(shown: list[list[Any]]) -> Counter[Any]:
-    """Return how often each row of the last side is there."""
-    return Counter(row[:3] for batch in shown for row in batch[-1][0])
-
 
 SHARING = ("varlen", "rows", "aligned", "chunk", "streams", "rounds")  # sets of shared rows
 ONLY: dict[Any, tuple[str, ...]] = {
@@ -780,6 +582,54 @@ def test_damaged_file_of_a_store_is_refused_or_found(
     assert probe(folder / store, made / store, "spixdVW") == readers
 
 
+@pytest.mark.parametrize("name", ["packed", "plain"])
+def test_folder_that_is_replaced_while_it_is_open_is_refused(
+    made: Path, copy: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copy("packed")
+    path = own_stores(made, path) / "plain" if name == "plain" else path
+    monkeypatch.chdir(path.parent)
+    opened = [(open_store if name == "plain" else open_shards)(path.name) for _ in range(3)]
+    assert str(opened[0].path) == path.name
+    monkeypatch.chdir(path)
+    assert Path(opened[0].path) == path
+    manifest = (path / "manifest.json").read_bytes()
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").write_bytes(manifest)  # the same one
+    assert opened[0][0] is not None
+    (path / "manifest.json").write_bytes(manifest + b" ")
+    with pytest.raises(FolderError, match="replaced"):
+        opened[1][0]
+    (path / "manifest.json").unlink()
+    with pytest.raises(FolderError, match="replaced"):
+        opened[2][0]
+
+
+INTO: list[tuple[Any, ...]] = [
+    (4, "pack", "plain", "-o", "plain/new"),
+    (4, "pack", "plain", "-o", "sets/packed/new"),
+    (4, "unpack", "sets/packed", "-o", "sets/packed/new.jsonl"),
+    (4, "export", "sets/packed", "-o", "sets/packed/new"),
+    (4, "pack", "plain", "-o", "sets/splits/new"),
+    (2, "unpack", "sets/rounds", "-o", "new.jsonl", "--text"),
+    (4, "unpack", "sets/splits", "-o", "new.jsonl"),
+    (4, "pack", "sets/packed", "-o", "new"),
+    (4, "inspect", "nowhere"),
+    (4, "inspect", "plain.txt"),
+]
+
+
+@pytest.mark.parametrize("arguments", INTO, ids=lambda found: " ".join(found[1:]))
+def test_folder_of_another_kind_is_refused_and_none_is_written_into(
+    made: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[Any, ...]
+) -> None:
+    monkeypatch.chdir(made)
+    before = sorted(made.rglob("*"))
+    code, *words = arguments
+    assert run(*words).exit_code == code
+    assert sorted(made.rglob("*")) == before
+
+
 # Counts and options that are not those of the batches.
 
 
@@ -947,16 +797,6 @@ def test_plan_of_another_version_leaves_what_the_stores_show(
 
 
 # Without the stores: checksums, sound arrays, sums and visits.
-
-
-def double_in_batch(forgery: Forgery, draws: Draws) -> bool:
-    """Put a sequence into the place of another one of its batch."""
-    for batch in draws.sample(forgery.batches, len(forgery.batches)):
-        for one, other in zip(batch[-1].rows, batch[-1].rows[1:], strict=False):
-            if one.length == other.length and one.index != other.index:
-                other.index, other.start = one.index, one.start
-                return True
-    return False
 
 
 @pytest.mark.parametrize("name", ["packed", "passes", "padded", "varlen", "chunk", "streams"])
