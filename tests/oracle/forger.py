@@ -7,6 +7,7 @@ Sizes, checksums, counts, ledgers and the manifest of splits are made to agree w
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from oracle.pairs import options_of_side
-from oracle.plan import PlannedBatch, Row
+from oracle.plan import SHARED, PlannedBatch, Row
 from oracle.side import COUNTS, STORE_COUNTS, Side, digest_of
 from oracle.stores import CODES, HEADER, TYPES, describe_file, make_tensor_file, read_store
 
@@ -337,3 +338,221 @@ def arrange(forgery: Forgery, batch: Batch) -> None:
         rounded = -(-longest // multiple) * multiple
         fitting = [key for key in keys or [] if isinstance(key, int) and key >= longest]
         side.width = min(fitting, default=rounded)
+
+
+# Forgeries: each changes the rows of batches, and returns whether it could.
+
+Draws = random.Random
+
+
+def swap_equal_rows(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange two sequences of the same length, on the last side."""
+    rows = [row for batch in forgery.batches for row in batch[-1].rows]
+    draws.shuffle(rows)
+    for place, row in enumerate(rows):
+        for other in rows[:place]:
+            if other.length == row.length and (other.index, other.start) != (row.index, row.start):
+                for name in ("index", "start"):
+                    one, two = getattr(row, name), getattr(other, name)
+                    setattr(row, name, two), setattr(other, name, one)
+                return True
+    return False
+
+
+def double_a_row(forgery: Forgery, draws: Draws) -> bool:
+    """Put a sequence in the place of another one of the same length."""
+    rows = [row for batch in forgery.batches for row in batch[-1].rows]
+    draws.shuffle(rows)
+    for place, row in enumerate(rows):
+        for other in rows[:place]:
+            if other.length == row.length and other.index != row.index:
+                other.index, other.start = row.index, row.start
+                return True
+    return False
+
+
+def swap_rows(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange the first rows of two batches."""
+    first, second = draws.sample(forgery.batches, 2)
+    for one, other in zip(first, second, strict=True):
+        numbers = one.rows[0].row_index, other.rows[0].row_index
+        one.rows[0], other.rows[0] = other.rows[0], one.rows[0]
+        one.rows[0].row_index, other.rows[0].row_index = numbers
+    arrange(forgery, first)
+    arrange(forgery, second)
+    return True
+
+
+def swap_batches(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange two batches."""
+    first, second = draws.sample(forgery.batches, 2)
+    first[:], second[:] = second[:], first[:]
+    return True
+
+
+def drop_batch(forgery: Forgery, draws: Draws) -> bool:
+    """Leave out a batch, as if its sequences had been dropped."""
+    draws.choice(forgery.shards).pop(0)
+    return True
+
+
+def drop_row(forgery: Forgery, draws: Draws) -> bool:
+    """Leave out a row, as if its sequence had been dropped."""
+    batch = draws.choice([each for each in forgery.batches if len(each[0].rows) > 1])
+    for side in batch[:1] if forgery.layout in SHARED else batch:
+        mate = side.encoder_rows.index(0) if side.encoder_rows else 0
+        side.rows.pop(mate)
+        if side.encoder_rows is not None:
+            side.encoder_rows.pop(mate)
+            side.encoder_rows = [row - 1 for row in side.encoder_rows]
+    arrange(forgery, batch)
+    return True
+
+
+def move_row(forgery: Forgery, draws: Draws) -> bool:
+    """Move a row to another batch."""
+    many = [each for each in forgery.batches if len(each[0].rows) > 1]
+    if len(forgery.sides) > 1 or not many:
+        return False
+    source = draws.choice(many)
+    target = draws.choice([each for each in forgery.batches if each is not source])
+    target[0].rows.append(source[0].rows.pop())
+    target[0].rows[-1].row_index = target[0].rows[-2].row_index
+    arrange(forgery, source)
+    arrange(forgery, target)
+    return True
+
+
+def join_batches(forgery: Forgery, draws: Draws) -> bool:
+    """Join two neighbours of one shard."""
+    shard = draws.choice([shard for shard in forgery.shards if len(shard) > 1])
+    second = shard.pop(1)
+    if forgery.layout == "streams" or len(second) > 1:
+        return False
+    shard[0][0].rows += second[0].rows
+    shard[0][0].rows.sort(key=lambda row: row.row_index)
+    arrange(forgery, shard[0])
+    return True
+
+
+def split_batch(forgery: Forgery, draws: Draws) -> bool:
+    """Make two batches of one."""
+    if len(forgery.sides) > 1:
+        return False
+    shard = draws.choice([s for s in forgery.shards if any(len(b[0].rows) > 1 for b in s)])
+    place = next(place for place, batch in enumerate(shard) if len(batch[0].rows) > 1)
+    (batch,) = shard[place]
+    other = [type(batch)(batch.rows[1:], batch.width, batch.num_filler_rows, batch.num_rows)]
+    del batch.rows[1:]
+    shard.insert(place + 1, other)
+    arrange(forgery, shard[place])
+    arrange(forgery, other)
+    return True
+
+
+def repeat_batch(forgery: Forgery, draws: Draws) -> bool:
+    """Add a batch that is already there."""
+    forgery.shards[-1].append(draws.choice(forgery.batches))
+    return True
+
+
+def widen_batch(forgery: Forgery, draws: Draws) -> bool:
+    """Pad a batch further than necessary."""
+    if forgery.layout != "padded":
+        return False
+    batch = draws.choice(forgery.batches)
+    keys = [key for key in forgery.manifest["bucket_keys"] or [] if isinstance(key, int)]
+    batch[0].width = min((k for k in keys if k > batch[0].width), default=batch[0].width + 1)
+    return True
+
+
+def change_filler(forgery: Forgery, draws: Draws) -> bool:
+    """Take a filler row away, or add one."""
+    if forgery.options["last_batch"] != "pad":
+        return False
+    filled = [batch for batch in forgery.batches if batch[0].num_filler_rows]
+    draws.choice(filled)[0].num_filler_rows -= draws.choice((-1, 1))
+    return True
+
+
+def move_cut(forgery: Forgery, draws: Draws) -> bool:
+    """End a shard one batch earlier."""
+    numbers = [number for number, shard in enumerate(forgery.shards[:-1]) if len(shard) > 1]
+    if numbers:
+        number = draws.choice(numbers)
+        forgery.shards[number + 1].insert(0, forgery.shards[number].pop())
+    return bool(numbers)
+
+
+def swap_streams(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange two rows of a rectangle, or streams, from some batch on."""
+    begin = draws.randrange(len(forgery.batches) - 1)
+    changed = False
+    for (batch,) in forgery.batches[begin:] if len(forgery.sides) == 1 else []:
+        for row in batch.rows:
+            if row.row_index < 2 <= batch.num_rows:
+                row.row_index, changed = 1 - row.row_index, True
+        batch.rows.sort(key=lambda row: row.row_index)
+    return changed and forgery.layout in SHARED
+
+
+def swap_neighbours(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange two sequences of a shared row."""
+    rows = draws.choice([batch[0].rows for batch in forgery.batches if len(batch[0].rows) > 1])
+    if forgery.layout not in SHARED or rows[0].row_index != rows[1].row_index:
+        return False
+    rows[:2] = rows[1::-1]
+    return True
+
+
+def add_empty_row(forgery: Forgery, draws: Draws) -> bool:
+    """Add a row of padding to the last batch."""
+    (*_, (batch, *_)) = forgery.batches
+    if forgery.layout != "varlen" or forgery.options["batch_size"] is None:
+        return False
+    batch.num_rows += 1
+    return True
+
+
+def swap_shards(forgery: Forgery, draws: Draws) -> bool:
+    """Exchange two whole shards."""
+    one, other = draws.sample(range(len(forgery.shards)), 2)
+    forgery.shards[one], forgery.shards[other] = forgery.shards[other], forgery.shards[one]
+    return True
+
+
+def double_in_batch(forgery: Forgery, draws: Draws) -> bool:
+    """Put a sequence into the place of another one of its batch."""
+    for batch in draws.sample(forgery.batches, len(forgery.batches)):
+        for one, other in zip(batch[-1].rows, batch[-1].rows[1:], strict=False):
+            if one.length == other.length and one.index != other.index:
+                other.index, other.start = one.index, one.start
+                return True
+    return False
+
+
+FORGERIES = (
+    *(swap_equal_rows, double_a_row, swap_rows, swap_batches, drop_batch, drop_row, move_row),
+    *(join_batches, split_batch, repeat_batch, widen_batch, change_filler, move_cut),
+    *(swap_streams, swap_neighbours, add_empty_row, swap_shards),
+)
+
+
+def show_batches(forgery: Forgery) -> list[list[Any]]:
+    """Return what a batch is: the rows of each side, and its size."""
+
+    def show(batch: Batch) -> list[Any]:
+        return [
+            (
+                [(row.index, row.start, row.length, row.row_index) for row in side.rows],
+                *(side.width, side.num_filler_rows, side.num_rows, side.encoder_rows),
+            )
+            for side in batch
+        ]
+
+    return [show(batch) for batch in forgery.batches]
+
+
+def count_rows(shown: list[list[Any]]) -> Counter[Any]:
+    """Return how often each row of the last side is there."""
+    return Counter(row[:3] for batch in shown for row in batch[-1][0])
