@@ -715,8 +715,8 @@ def test_standard_input_is_compared_with_that_of_an_earlier_run() -> None:
     [
         (b"a\n\xff\n", (), "-:2: byte 0xff"),
         (b"a\n", ("--format", "csv"), "-:1: no column 'text'"),
-        (gzip.compress(b"a"), (), "| gzip -dc | seqpack tokenize -"),
-        (gzip.compress(b"a"), ("--format", "jsonl"), "seqpack tokenize - --format jsonl"),
+        (gzip.compress(b"a", mtime=0), (), "| gzip -dc | seqpack tokenize -"),
+        (gzip.compress(b"a", mtime=0), ("--format", "jsonl"), "seqpack tokenize - --format jsonl"),
         ("a\n".encode("utf-16"), (), "… | iconv -f UTF-16 -t UTF-8 | seqpack"),
     ],
 )
