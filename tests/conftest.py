@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import importlib.metadata
 import importlib.util
@@ -36,6 +37,7 @@ OPTIONAL = (
 )
 
 
+@functools.cache
 def find_imports(path: Path) -> set[str]:
     """Return the packages that a test file imports, also through other files of the tests."""
     found = set()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_code import FILES, PACKAGE, find_nodes
+from source_code import FILES, PACKAGE, find_nodes, parse
 
 import seqpack_cli
 from tests.conftest import OPTIONAL, TESTS, find_imports
@@ -139,7 +139,7 @@ def test_no_module_is_named_like_one_of_the_standard_library() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     for path in FILES:
-        assert ast.get_docstring(ast.parse(path.read_text())) or not path.stat().st_size, path
+        assert ast.get_docstring(parse(path)) or not path.stat().st_size, path
 
 
 def test_public_names_exist_and_are_documented() -> None:

@@ -518,8 +518,8 @@ SWAPPED = {"b": FILES["b"], "a": FILES["a"]}
     [
         ({"a": FILES["a"], "c": ["three"]}, {}, "1 document in source c, expected 2"),
         ({"a": ["one", "two", "", "x"]}, {}, "4 documents, expected 5"),
-        ({**FILES, "b": ["three", "fours"]}, {}, "source b has 33 bytes, expected 32"),
-        ({**FILES, "b": ["three", "five"]}, {}, "source b differs in its bytes 0 to 32"),
+        ({**FILES, "b": ["three", "fours"]}, {}, "source b has 65 bytes, expected 63"),
+        ({**FILES, "b": ["three", "five"]}, {}, "source b differs in its bytes 0 to 63"),
         (FILES, {"max_length": 4, "overlap": 1}, "has 2 sequences, expected 1"),
         (SWAPPED, {"text_field": "other"}, "source a is number 2, expected 1"),
         ({"x": FILES["b"], "y": FILES["a"]}, {"text_field": "other"}, "which has the same bytes"),
@@ -533,7 +533,7 @@ def test_stores_of_other_documents_are_no_pairs(
 ) -> None:
     for name, some, options in (("encoder", FILES, {}), ("decoder", files, given)):
         lines = {
-            path: "\n".join(f'{{"text":"{text}"}}' for text in texts).encode()
+            path: "\n".join(f'{{"text":"{text}","other":"{text}"}}' for text in texts).encode()
             for path, texts in some.items()
         }
         named = {f"{path}.jsonl": data for path, data in lines.items()}
