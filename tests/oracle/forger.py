@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
