@@ -807,10 +807,11 @@ def test_sequence_that_is_lost_or_doubled_is_found_without_the_stores(
     copy: Callable[[str], Path], name: str, forge: Callable[[Forgery, Draws], bool]
 ) -> None:
     forgery = take_apart(path := copy(name))
-    assert forge(forgery, random.Random(1)) or name == "streams"
+    could = forge(forgery, random.Random(1))
+    assert could or name == "streams"
     forgery.put_together()
     hide_stores(path)
-    assert say(path) != [] or name == "streams"
+    assert bool(say(path)) is could
 
 
 @pytest.mark.parametrize("name", ["rows", "chunk", "streams", "rounds"])
@@ -967,6 +968,20 @@ def test_store_that_was_changed_after_packing_is_another_one(
     else:
         with pytest.raises(FolderError, match=what):
             find(path)
+
+
+@pytest.mark.xfail(strict=True, reason="pack and verify do not look: see HOUSE.md")
+@pytest.mark.parametrize("name", ["num_empty_documents", "num_rejected", "special_tokens.jsonl"])
+def test_store_whose_records_do_not_add_up_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "text.txt").write_text("a<eos>b\nc\n")
+    store, shards = tmp_path / "store", tmp_path / "shards"
+    assert run("tokenize", tmp_path / "text.txt", "-o", store, "-q").exit_code == 0
+    if name.startswith("num"):
+        add_to_ledger(name)(store)
+    else:
+        assert load_json(store)["ledger"]["num_special_tokens_in_text"] == 1
+        (store / name).unlink()
+    assert run("pack", store, "-o", shards, "-q").exit_code == 4
 
 
 # Splits.

@@ -75,13 +75,14 @@ def kept(path: Path) -> Iterator[Path]:
 
 # No reader opens a file outside: an audit hook sees each file that is opened.
 
-ROOTS = (sys.prefix, sys.base_prefix, "/proc", "/sys", "/usr", "/lib", "/dev", "/opt", "/root/.c")
+ROOTS = (sys.prefix, sys.base_prefix, "/proc", "/sys", "/usr", "/lib", "/dev", "/opt")
 opened: set[str] = set()
+watching: list[bool] = []
 
 
 def note_opened(event: str, arguments: tuple[Any, ...]) -> None:
     """Note the path of a file that is opened."""
-    if event == "open" and isinstance(arguments[0], str | bytes):
+    if watching and event == "open" and isinstance(arguments[0], str | bytes):
         opened.add(os.path.realpath(os.fsdecode(arguments[0])))
 
 
@@ -89,8 +90,10 @@ def note_opened(event: str, arguments: tuple[Any, ...]) -> None:
 def watch_files(folder: Path) -> Iterator[None]:
     """Check after all tests that no file outside was opened, and how much memory was taken."""
     sys.addaudithook(note_opened)
+    watching.append(True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
+    watching.clear()
     inside = (str(folder.resolve()), str(Path(__file__).resolve().parents[1]), *ROOTS)
     temporary = str(folder.resolve().parent)
     assert {p for p in opened if not p.startswith((*inside, temporary))} == set()
@@ -176,8 +179,7 @@ def is_refused(read: Callable[[Path], object], path: Path) -> bool:
     """Return whether a reader refuses a folder; it may do nothing else but read it."""
     try:
         read(path)
-    except SeqpackError as error:
-        assert not isinstance(error, OptionError) or "hint" in str(error) or error.message
+    except SeqpackError:
         return True
     return False
 
