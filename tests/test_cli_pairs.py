@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import check_refused, run
+from command import run
 from oracle.forger import Arrays, change_shard
 
 from seqpack_cli import inspect, plan, unpack
@@ -143,12 +143,6 @@ def test_inspect_counts_the_ids_of_each_side(folder: Path) -> None:
     assert [found["num_tokens"], found["decoder"]["num_tokens"], special] == [26, 33, {0, 4}]
 
 
-def test_inspect_refuses_a_side_of_single_sequences(folder: Path) -> None:
-    result = run("inspect", folder / "src", "--side", "decoder")
-    what = f"--side decoder: {folder}/src is a token store, expected shards of pairs"
-    check_refused(result, 2, what, "hint: leave out --side")
-
-
 def test_plan_is_what_pack_makes(folder: Path, tmp_path: Path) -> None:
     found = ask("plan", folder / "src", "--decoder", folder / "tgt")
     assert found == plan(folder / "src", decoder=folder / "tgt")
@@ -249,9 +243,3 @@ def test_diff_of_pairs_and_single_sequences(folder: Path, tmp_path: Path) -> Non
         "A holds pairs, B holds single sequences; the encoder's side compared: "
         "4 sequences identical, 1 only in B"
     )
-
-
-def test_export_refuses_pairs(folder: Path, tmp_path: Path) -> None:
-    result = run("export", folder / "packed", "-o", tmp_path / "out")
-    assert result.exit_code == 2
-    assert f"Error: {folder}/packed: holds pairs, expected single sequences\n" in result.stderr

@@ -1,10 +1,23 @@
-"""Errors: their text, their exit codes, their way out of a worker."""
+"""Errors: their text, their exit codes, their way out of a worker.
+
+error_table.txt has the errors that a user meets, typed in the folder of error_cases.py: a command,
+then its exit code, the message and the hint after two spaces. `<any>` stands for what a library
+says, or a list that goes on.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command import run
+from error_cases import make_folder
 
 from seqpack_cli.errors import (
     DataError,
@@ -15,6 +28,66 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
+
+TABLE = Path(__file__).with_name("error_table.txt").read_text(encoding="utf-8").splitlines()
+ROWS = [(line[2:], found) for line, found in zip(TABLE[::2], TABLE[1::2], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make the folder of the table, and work in it."""
+    before = Path.cwd()
+    path = tmp_path_factory.mktemp("errors")
+    os.chdir(path)
+    make_folder()
+    yield path
+    os.chdir(before)
+
+
+def list_files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.relative_to(folder).parts[0] != "out"}
+
+
+@pytest.mark.parametrize(("command", "expected"), ROWS, ids=[command for command, _ in ROWS])
+def test_mistake_has_its_exit_code_message_and_hint(
+    folder: Path, command: str, expected: str
+) -> None:
+    before = list_files(folder)
+    result = run(*shlex.split(command))
+    lines = result.stderr.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith("Error: ")), len(lines))
+    found = "  ".join(filter(None, lines[start:])).removeprefix("Error: ")
+    pattern = re.escape(expected).replace("<any>", ".*")
+    assert re.fullmatch(pattern, f"{result.exit_code} {found}"), f"{result.exit_code} {found}"
+    assert result.stdout == ""
+    assert not Path("out/manifest.json").exists()
+    shutil.rmtree("out", ignore_errors=True)
+    assert list_files(folder) == before
+
+
+def test_hint_names_options_that_the_command_has() -> None:
+    """An option after the name of a command is that command's, another one that of the row."""
+    options: dict[str, set[str]] = {}
+    lacking = []
+    for command, expected in ROWS:
+        name = command.split()[0]
+        for word in re.findall(r"--?[a-z][a-z-]*|[a-z][a-z-]*", expected.partition("  hint: ")[2]):
+            if not word.startswith("-"):
+                name = word if word in NAMES else name
+                continue
+            if name not in options:
+                shown = run(name, "--help").stdout
+                options[name] = set(re.findall(r"--?[a-z][a-z-]*", shown))
+            if word.startswith("--") and word not in options[name] | OTHER_PROGRAMS:
+                lacking.append((command, word))
+    assert lacking == []
+
+
+NAMES = (
+    *("tokenize", "import", "plan", "pack", "inspect", "diff", "verify", "unpack", "export"),
+    "train-tokenizer",
+)
+OTHER_PROGRAMS: set[str] = set()
 
 
 @pytest.mark.parametrize(
