@@ -24,7 +24,6 @@ from reference import read_store_documents
 from small_shards import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-GIVE_UP = "hint: fix the record and add --overwrite, or pass --on-bad-record skip"
 CONVERT = "hint: convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 BOS, EOS = 257, 258  # of the byte tokenizer
 
@@ -125,20 +124,6 @@ def test_case_03_utf16_hint_can_be_typed(tmp_path: Path) -> None:
     assert read_texts(store_of(corpus)) == ["Grüße"]
 
 
-LONE_SURROGATE = "field 'text' has the lone surrogate \\ud800, expected Unicode text"
-
-
-def test_case_06_lone_surrogate(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "\\ud83d\\ude00 \\ud800"}\n')
-    check_refused(tokenize(corpus), 3, f"{corpus}:2: {LONE_SURROGATE}", GIVE_UP)
-    check_no_store(store_of(corpus))
-    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
-    assert read_texts(store_of(corpus)) == ["a", None]
-    assert read_rejects(store_of(corpus)) == [
-        {"source": str(corpus), "record": 2, "byte": 14, "reason": LONE_SURROGATE}
-    ]
-
-
 def write_long_line(path: Path, num_bytes: int) -> Path:
     """Write a line of NULs that takes no room on the disk, after a first one."""
     write(path, b"first\n")
@@ -218,9 +203,6 @@ def test_case_11_corpus_without_a_token(tmp_path: Path) -> None:
     assert tokenize([first, second]).exit_code == 0
 
 
-# Compression
-
-
 # Tokenizers
 
 
@@ -247,18 +229,6 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     )
     ((ids,),) = read_store_documents(store_of(corpus))
     assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)
-
-
-def test_case_21_id_above_65535(tmp_path: Path) -> None:
-    """The dtype follows the largest id, though the vocabulary has two tokens."""
-    path = save_tokenizer(tmp_path / "words.json", {"<unk>": 0, "b": 70_000})
-    corpus = write(tmp_path / "a.txt", b"b\nc\n")
-    result = tokenize(corpus, "--tokenizer", path)
-    assert result.exit_code == 0
-    last = result.stdout.splitlines()[-1]
-    assert last == "  2 documents -> 2 sequences, 2 tokens (int32, 1 part)"
-    assert read_store_documents(store_of(corpus)) == [[[70_000]], [[0]]]
-    assert unpack_texts(store_of(corpus)) == ["b", "<unk>"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

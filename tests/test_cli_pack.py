@@ -255,13 +255,6 @@ def test_pack_follows_each_option_and_sums_it_up(
     assert again.stdout == f"{path}: already complete\n{summary}"
 
 
-def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> None:
-    varlen = ("--layout", "varlen", "--max-tokens", 5)
-    shuffled = {str(indices_of(pack(tokens, *varlen, "--seed", seed))) for seed in range(4)}
-    assert len(shuffled) > 1
-    assert indices_of(pack(tokens, *varlen, "--no-shuffle")) == [[2], [4], [0, 3], [1]]
-
-
 def test_pack_json_is_the_manifest(tokens: Path) -> None:
     output = tokens.parent / "out"
     options = ("--layout", "padded", "--buckets", "5,2", "--batch-size", 2, "--last-batch", "pad")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import run
-from oracle.forger import Arrays, change_shard
 
 from seqpack_cli import inspect, plan, unpack
-from seqpack_cli.errors import FolderError
 
 # Source, target and language of each document; the decoder's ids also have <bos> and <eos>.
 DOCUMENTS = [
@@ -192,23 +189,6 @@ def test_unpack_writes_both_sides_into_parquet(folder: Path, tmp_path: Path) -> 
     assert table["ids"] == [encode(pair[2]) for pair in PAIRS]
     assert table["decoder.ids"] == [encode(pair[3], is_decoder=True) for pair in PAIRS]
     assert table["decoder.index"] == [pair[1] for pair in PAIRS]
-
-
-def test_unpack_refuses_pairs_in_another_order(folder: Path, tmp_path: Path) -> None:
-    def swap(arrays: Arrays) -> None:
-        indices = arrays["decoder.original_indices"]
-        indices[[0, 1]] = indices[[1, 0]]
-
-    shards = shutil.copytree(folder / "padded", tmp_path / "padded")
-    change_shard(shards, swap)
-    with pytest.raises(FolderError, match="of the encoder are paired with 5 and 3 of the decoder"):
-        unpack(shards, tmp_path / "a.jsonl")
-    found = ask("diff", folder / "padded", shards)
-    assert found["pairing"] == {
-        "num_compared": 4,
-        "num_differing": 2,
-        "first": {"sequence": 2, "a": 3, "b": 5},
-    }
 
 
 def test_diff_compares_side_by_side(folder: Path) -> None:
