@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 
@@ -27,8 +26,6 @@ FILES: dict[str, str | bytes] = {
     "a.arrow.gz": gzip.compress(b"abc"),
     "bad.idx": "text that is no index",
     "bad.bin": "text",
-    "short.idx": b"MMIDIDX\0\0",
-    "short.bin": "text",
     "gz.bin": gzip.compress(b"abc", mtime=0),
     "a.jsonl": '{"text": "ab", "lang": "en", "n": 1}\n{"text": "cdef", "lang": "de", "n": 2}\n'
     '{"text": "g", "lang": "de", "n": 3}\n',
@@ -40,7 +37,6 @@ FILES: dict[str, str | bytes] = {
     "surrogate.jsonl": '{"text": "\\ud800"}\n',
     "tags.jsonl": '{"text": ["a", "b"], "tags": ["X"]}\n',
     "words_tags.jsonl": '{"text": ["a", "b"], "tags": ["X", "Y"]}\n',
-    "made.jsonl": '{"text": "a", "length": 1}\n',
     "prompts.jsonl": '{"p": "a", "c": "b", "tags": ["X"]}\n',
     "chat.jsonl": '{"messages": [{"role": "user", "content": "a"}, '
     '{"role": "assistant", "content": "b"}]}\n',
@@ -92,9 +88,6 @@ FILES: dict[str, str | bytes] = {
     "newer/manifest.json": '{"format": "seqpack.tokens", "format_version": 99}',
     "garbage/manifest.json": "x",
     "model/tokenizer_config.json": "x",
-    "hfd/dataset_dict.json": '{"splits": ["test", "train"]}',
-    "state/dataset_info.json": "{}",
-    "state/state.json": '{"_data_files": [{"filename": "data.arrow"}]}',
     "models.py": "def make(**options):\n    return 1\n\n\nname = 1\n",
 }
 TARGETS = "--prompt-field p --completion-field c"
@@ -104,13 +97,10 @@ STORES = (
     "tokenize one.txt -o single",
     "tokenize a.txt -o cut --max-length 3",
     "tokenize a.jsonl -o kept --keep lang:class --keep n:int",
-    "tokenize a.jsonl -o texts --keep lang:text",
-    "tokenize a.txt -o words --tokenizer words.json",
     f"tokenize prompts.jsonl -o targets {TARGETS}",
     "tokenize a.jsonl -o plain",
     "tokenize b.txt -o deep/tokens",
     "tokenize words_tags.jsonl -o tagged --keep tags:tags",
-    "tokenize made.jsonl -o made --keep length:int",
     "import ids.jsonl -o ids --vocab-size 9",
     "import ids.jsonl -o big --vocab-size 99999",
     "pack ids -o ids_shards",
@@ -139,7 +129,6 @@ def make_folder() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save("words.json")
     Path("dangling").symlink_to("none")
-    os.mkfifo("pipe")
     Path("empty").mkdir()
     shutil.copy("words.json", "model/tokenizer.json")
     for command in STORES:
