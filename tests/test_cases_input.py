@@ -1,4 +1,4 @@
-"""The cases of faults and bad input, as a user meets them, 1 to 27: texts, files, tokenizers.
+"""The cases of faults and bad input, as a user meets them: texts, files, tokenizers.
 
 The number in a name is the case's; what one module does by itself stands in the tests of that. Each
 runs the command itself and asserts the exit code (0 good, 2 usage, 3 bad input data, 4 a folder
@@ -24,7 +24,6 @@ from reference import read_store_documents
 from small_shards import make_shards
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-GIVE_UP = "hint: fix the record and add --overwrite, or pass --on-bad-record skip"
 CONVERT = "hint: convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
 BOS, EOS = 257, 258  # of the byte tokenizer
 
@@ -115,20 +114,6 @@ def test_case_01_invalid_utf8(tmp_path: Path, policy: str) -> None:
         assert read_rejects(store_of(corpus)) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.txt", b"\xef\xbb\xbfone\ntwo \xef\xbb\xbf\n"),
-        ("a.jsonl", b'\xef\xbb\xbf{"text": "one"}\n{"text": "two \xef\xbb\xbf"}\n'),
-    ],
-)
-def test_case_02_byte_order_mark(tmp_path: Path, name: str, data: bytes) -> None:
-    """It goes at the begin of a file; elsewhere it is text."""
-    corpus = write(tmp_path / name, data)
-    assert tokenize(corpus).exit_code == 0
-    assert read_texts(store_of(corpus)) == ["one", "two \ufeff"]
-
-
 @pytest.mark.skipif(shutil.which("iconv") is None, reason="iconv is not here")
 def test_case_03_utf16_hint_can_be_typed(tmp_path: Path) -> None:
     corpus = write(tmp_path / "my notes.txt.gz", gzip.compress("Grüße\n".encode("utf-16")))
@@ -139,74 +124,11 @@ def test_case_03_utf16_hint_can_be_typed(tmp_path: Path) -> None:
     assert read_texts(store_of(corpus)) == ["Grüße"]
 
 
-def test_case_04_returns(tmp_path: Path) -> None:
-    """One at the end of a line goes, with or without a line end after it; others are text."""
-    corpus = write(tmp_path / "a.txt", b"a\r\nb\rc\r\r\n\r\nd\r")
-    assert tokenize(corpus).exit_code == 0
-    assert read_texts(store_of(corpus)) == ["a", "b\rc\r", None, "d"]
-    assert unpack_texts(store_of(corpus)) == ["a", "b\rc\r", "d"]
-
-
-def test_case_04_returns_in_json_lines(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\r\n{"text": "b\\rc\\r"}\r\n')
-    assert tokenize(corpus).exit_code == 0
-    assert read_texts(store_of(corpus)) == ["a", "b\rc\r"]
-
-
-SEPARATORS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_case_05_separators_inside_a_record(tmp_path: Path, name: str) -> None:
-    line = SEPARATORS
-    if name == "a.jsonl":  # control characters must be escaped there, the others may stand
-        line = json.dumps({"text": SEPARATORS}, ensure_ascii=False)
-        assert "\u2028" in line
-    corpus = write(tmp_path / name, f"{line}\n{line}\n".encode())
-    assert tokenize(corpus).exit_code == 0
-    assert unpack_texts(store_of(corpus)) == [SEPARATORS, SEPARATORS]
-
-
-LONE_SURROGATE = "field 'text' has the lone surrogate \\ud800, expected Unicode text"
-
-
-def test_case_06_lone_surrogate(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "\\ud83d\\ude00 \\ud800"}\n')
-    check_refused(tokenize(corpus), 3, f"{corpus}:2: {LONE_SURROGATE}", GIVE_UP)
-    check_no_store(store_of(corpus))
-    assert tokenize(corpus, "--on-bad-record", "skip").exit_code == 0
-    assert read_texts(store_of(corpus)) == ["a", None]
-    assert read_rejects(store_of(corpus)) == [
-        {"source": str(corpus), "record": 2, "byte": 14, "reason": LONE_SURROGATE}
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [("a.txt", b"a\0b\n\0\n"), ("a.jsonl", b'{"text": "a\\u0000b"}\n{"text": "\\u0000"}\n')],
-)
-def test_case_07_nul_bytes(tmp_path: Path, name: str, data: bytes) -> None:
-    corpus = write(tmp_path / name, data)
-    assert tokenize(corpus).exit_code == 0
-    assert read_store_documents(store_of(corpus)) == [[[97, 0, 98]], [[0]]]
-    assert unpack_texts(store_of(corpus)) == ["a\0b", "\0"]
-
-
 def write_long_line(path: Path, num_bytes: int) -> Path:
     """Write a line of NULs that takes no room on the disk, after a first one."""
     write(path, b"first\n")
     os.truncate(path, num_bytes)
     return path
-
-
-def test_case_08_line_of_100_megabytes(tmp_path: Path) -> None:
-    corpus = write_long_line(tmp_path / "a.txt", 100_000_000)
-    hint = "hint: pass a larger --max-document-bytes, or split the document"
-    result = tokenize(corpus, "--num-workers", 1)
-    check_refused(result, 3, f"{corpus}:2: document larger than 67,108,864 bytes", hint)
-    check_no_store(store_of(corpus))
-    result = tokenize(corpus, "--num-workers", 1, "--max-document-bytes", "1MB")
-    check_refused(result, 3, f"{corpus}:2: document larger than 1,000,000 bytes", hint)
 
 
 MEASURED = """
@@ -281,9 +203,6 @@ def test_case_11_corpus_without_a_token(tmp_path: Path) -> None:
     assert tokenize([first, second]).exit_code == 0
 
 
-# Compression
-
-
 # Tokenizers
 
 
@@ -312,33 +231,6 @@ def test_case_20_special_token_in_the_text(tmp_path: Path, tiny_tokenizer: Path,
     assert (ids.count(eos), ids.count(bos), ids[-1]) == (1, 1, bos)
 
 
-def test_case_21_id_above_65535(tmp_path: Path) -> None:
-    """The dtype follows the largest id, though the vocabulary has two tokens."""
-    path = save_tokenizer(tmp_path / "words.json", {"<unk>": 0, "b": 70_000})
-    corpus = write(tmp_path / "a.txt", b"b\nc\n")
-    result = tokenize(corpus, "--tokenizer", path)
-    assert result.exit_code == 0
-    last = result.stdout.splitlines()[-1]
-    assert last == "  2 documents -> 2 sequences, 2 tokens (int32, 1 part)"
-    assert read_store_documents(store_of(corpus)) == [[[70_000]], [[0]]]
-    assert unpack_texts(store_of(corpus)) == ["b", "<unk>"]
-
-
-def put_large_id(store: Path) -> Path:
-    """Make the first id of a store one that its tokenizer has not."""
-    path = store / "part-00000.bin"
-    path.write_bytes((40_000).to_bytes(2, "little") + path.read_bytes()[2:])
-    return path
-
-
-def test_case_21_id_that_no_tokenizer_gave_is_not_packed(tmp_path: Path) -> None:
-    make_shards(tmp_path)
-    put_large_id(tmp_path / "store")
-    result = run("pack", tmp_path / "store", "-o", tmp_path / "other")
-    assert result.exit_code == 4
-    assert "40000" in result.stderr
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_case_23_pattern_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
@@ -359,40 +251,6 @@ def test_case_23_pattern_that_never_ends(
     write(bad, b"a\n" * 5)
     assert tokenize([good, bad], *options[:4], "--overwrite").exit_code == 0
     assert len(read_store_documents(store_of(good))) == 15
-
-
-def test_case_25_other_tokenizer_in_the_store(tmp_path: Path, tiny_tokenizer: Path) -> None:
-    shards = make_shards(tmp_path)
-    for folder, command in (
-        (tmp_path / "store", ("pack", tmp_path / "store", "-o", tmp_path / "other")),
-        (tmp_path / "store", ("inspect", tmp_path / "store", "--sequence", 0)),
-        (shards, ("inspect", shards, "--batch", 0)),
-        (shards, ("unpack", shards, "--text", "-o", tmp_path / "rows.jsonl")),
-    ):
-        shutil.copy(tiny_tokenizer, folder / "tokenizer.json")
-        found = f"{folder}/tokenizer.json: blake3 differs from the manifest's"
-        check_refused(run(*command), 4, found)
-    assert not (tmp_path / "rows.jsonl").exists()
-
-
-def test_case_25_other_tokenizer_than_before(tmp_path: Path, tiny_tokenizer: Path) -> None:
-    corpus = write(tmp_path / "a.txt", b"a\n")
-    assert tokenize(corpus).exit_code == 0
-    result = tokenize(corpus, "--tokenizer", tiny_tokenizer)
-    assert result.exit_code == 4
-    message, _, hint = result.stderr.splitlines()
-    changed = f"Error: {store_of(corpus)}: holds a run that differs: tokenizer_blake3 was '"
-    assert message.startswith(changed)
-    assert hint == "hint: choose another -o, or pass --overwrite to replace what is there"
-
-
-def test_case_25_other_store_than_the_shards(tmp_path: Path) -> None:
-    shards = make_shards(tmp_path / "one")
-    make_shards(tmp_path / "two", seed=1)
-    result = run("verify", shards, "--tokens", tmp_path / "two" / "store")
-    found = "not the token store that these shards were packed from"
-    hint = "hint: pass the right one with --tokens STORE, or pack again"
-    check_refused(result, 4, f"{tmp_path}/two/store: {found}", hint)
 
 
 # Lengths

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from command import check_refused, run
+from command import run
 
 from seqpack_cli import open_store
 
@@ -55,25 +55,3 @@ def test_a_run_is_continued_with_the_fields_that_it_found(tmp_path):
     result = run(*arguments, "--ignore-field", "labels")
     assert result.exit_code == 4
     assert "labels" in result.stderr
-
-
-def test_an_option_that_no_record_answers_is_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", [{"input_ids": [7]}])
-    check_refused(
-        run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--labels-field", "y"),
-        3,
-        f"{path}:1: no field 'y' (found: 'input_ids')",
-        "hint: fix the record and add --overwrite, or pass --on-bad-record skip",
-    )
-    check_refused(
-        run("import", path, "-o", tmp_path / "store", *VOCABULARY, "--ignore-field", "label"),
-        2,
-        "--ignore-field label: never read, expected one of labels, attention_mask, loss_mask, "
-        "assistant_masks, completion_mask, seq_lengths, seq_start_id, overlap",
-    )
-    named = ("--ignore-field", "labels", "--labels-field", "labels")
-    check_refused(
-        run("import", path, "-o", tmp_path / "store", *VOCABULARY, *named),
-        2,
-        "--labels-field labels: conflicts with --ignore-field labels",
-    )

@@ -102,33 +102,6 @@ def test_every_shell_gets_its_completion_script(shell):
     assert f"_SEQPACK_COMPLETE={shell}_complete" in done.stdout
 
 
-def test_unknown_command_is_a_usage_error():
-    result = run("packk")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("Error: No such command 'packk'. Did you mean 'pack'?\n")
-    assert run("frobnicate").stderr.endswith("Error: No such command 'frobnicate'.\n")
-
-
-def test_option_that_takes_one_value_is_refused_when_given_twice():
-    result = run("pack", "tokens", "-o", "a", "--output", "b")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("Error: --output was given 2 times, expected one value\n")
-    result = run("unpack", "shards", "--text", "-o", "-", "--ids")
-    assert result.stderr.endswith("Error: --ids/--text was given 2 times, expected one value\n")
-    twice = ("--special-token", "<a>", "--special-token", "<b>")  # takes many
-    assert "given" not in run("train-tokenizer", "none.txt", "-o", "t.json", *twice).stderr
-
-
-def test_error_goes_to_stderr_with_its_hint_and_code(tmp_path):
-    result = run("tokenize", tmp_path / "none.txt", "-o", tmp_path / "out")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr == (
-        f"Error: {tmp_path}/none.txt: no such file or folder\n\n"
-        "hint: pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'\n"
-    )
-
-
 def test_module_runs_like_the_command():
     command = [sys.executable, "-m", "seqpack_cli", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -62,13 +62,6 @@ def test_pack_takes_the_sequences_for_which_all_conditions_hold(tmp_path: Path) 
     assert "plan: compared" in verified.stdout
     again = run("pack", store, "-o", output, *conditions[:2])
     assert again.exit_code == 4  # other options
-    for condition, message in (
-        ("lang = fr", "column 'lang' has no class 'fr' (found: 'de', 'en')"),
-        ("lang == de", "found '==' at character 6, expected one of = != < <= > >="),
-    ):
-        result = run("pack", store, "-o", tmp_path / "no", "--where", condition)
-        assert result.exit_code == 2
-        assert result.stderr.startswith(f"Error: --where {condition!r}: {message}\n\nhint: ")
 
 
 @pytest.mark.parametrize(
@@ -109,47 +102,6 @@ def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
         "drop_shorter": 1,
         "drop_longer": 2,
     }
-
-
-def test_pack_refuses_a_sequence_over_the_budget(tmp_path: Path, tokens: Path) -> None:
-    result = run("pack", tokens, "-o", tmp_path / "out", "--max-tokens", 4)
-    assert result.exit_code == 2
-    assert result.stderr == (
-        f"Error: {tokens}: sequence 2 ({tmp_path}/a.txt:3) has 5 tokens, --max-tokens allows 4\n\n"
-        "hint: pass --max-tokens 5, drop longer ones with --overflow drop, "
-        "or split them with tokenize --max-length 4\n"
-    )
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--drop-shorter", 9], 3, "no batch is left"),
-        (["--pad-id", 300], 2, "--pad-id 300: expected an id from 0 to 258"),
-        (["--batch-size", 0], 2, "'0' is not a number from 1 to 2,147,483,647"),
-    ],
-)
-def test_pack_refuses(
-    tmp_path: Path, tokens: Path, options: list[object], code: int, message: str
-) -> None:
-    result = run("pack", tokens, "-o", tmp_path / "out", *options)
-    assert result.exit_code == code
-    assert message in result.stderr
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_pack_refuses_what_is_no_finished_store(tmp_path: Path, tokens: Path) -> None:
-    (tokens / "manifest.json").rename(tmp_path / "kept")
-    result = run("pack", tokens, "-o", tmp_path / "out")
-    assert result.exit_code == 4
-    assert f"Error: {tokens}: no manifest.json, expected a token store or shards" in result.stderr
-
-
-def test_pack_into_the_store_itself_is_refused(tokens: Path) -> None:
-    result = run("pack", tokens, "-o", tokens)
-    assert result.exit_code == 2
-    assert f"{tokens}: is the token store itself" in result.stderr
 
 
 def pack(tokens: Path, *options: object) -> Path:
@@ -303,48 +255,6 @@ def test_pack_follows_each_option_and_sums_it_up(
     assert again.stdout == f"{path}: already complete\n{summary}"
 
 
-def test_pack_pads_on_the_left_with_the_id_to_the_multiple(tokens: Path) -> None:
-    path = pack(
-        *(tokens, "--layout", "padded", "--batch-size", 2, "--pad-id", 7),
-        *("--padding-side", "left", "--pad-to-multiple", 3, "--last-batch", "pad"),
-    )
-    x = ord("x")
-    assert [batch.ids.tolist() for batch in open_shards(path)] == [
-        [[7, x, x, x, x, x], [7, x, x, x, x, x]],
-        [[x, x, x], [7, x, x]],
-        [[7, 7, x], [7, 7, 7]],
-    ]
-
-
-def test_pack_shuffles_by_the_seed(tokens: Path) -> None:
-    by_seed = {
-        seed: indices_of(
-            pack(tokens, "--shuffle", "--order", "none", "--batch-size", 1, "--seed", seed)
-        )
-        for seed in range(4)
-    }
-    for indices in by_seed.values():
-        assert sorted(indices) == [[0], [1], [2], [3], [4]]
-    assert len({str(indices) for indices in by_seed.values()}) > 1
-    default = pack(tokens, "--shuffle", "--order", "none", "--batch-size", 1)
-    assert indices_of(default) == by_seed[0]
-    in_order = pack(tokens, "--no-shuffle", "--order", "none", "--batch-size", 1)
-    assert indices_of(in_order) == [[0], [1], [2], [3], [4]]
-
-
-def test_pack_shuffles_the_bins_of_best_fit_unless_told_not_to(tokens: Path) -> None:
-    varlen = ("--layout", "varlen", "--max-tokens", 5)
-    shuffled = {str(indices_of(pack(tokens, *varlen, "--seed", seed))) for seed in range(4)}
-    assert len(shuffled) > 1
-    assert indices_of(pack(tokens, *varlen, "--no-shuffle")) == [[2], [4], [0, 3], [1]]
-    result = run("pack", tokens, "-o", tokens / "out", *varlen, "--no-shuffle", "--seed", 3)
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "Error: --seed 3 has no effect without --shuffle, --passes or --share\n\n"
-        "hint: pass --shuffle, or leave out --seed\n"
-    )
-
-
 def test_pack_json_is_the_manifest(tokens: Path) -> None:
     output = tokens.parent / "out"
     options = ("--layout", "padded", "--buckets", "5,2", "--batch-size", 2, "--last-batch", "pad")
@@ -401,49 +311,6 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
     assert json.loads(run(*arguments).stdout) == {**shown, "already_complete": True}
 
 
-def test_pack_with_other_options_is_refused_as_another_run(tokens: Path) -> None:
-    path = pack(tokens, "--shuffle", "--seed", 1)
-    result = run("pack", tokens, "-o", path, "--shuffle", "--seed", 2)
-    assert result.exit_code == 4
-    assert f"{path}: " in result.stderr
-
-
-def test_pack_refuses_options_that_contradict_each_other(tokens: Path) -> None:
-    """All that do are in test_pack_options."""
-    result = run("pack", tokens, "-o", tokens.parent / "out", "--layout", "varlen")
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "Error: --layout varlen needs --max-tokens\n\n"
-        "hint: pass the length of a row, for example --max-tokens 2048\n"
-    )
-    assert not (tokens.parent / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [
-        ("--layout packed --max-tokens 4", "--max-tokens"),
-        ("--layout padded --max-tokens 4 --overflow error", "--max-tokens"),
-        ("--layout padded --max-tokens 4 --buckets auto", "--max-tokens"),
-        ("--layout varlen --max-tokens 4 --overflow error", "--max-tokens"),
-        ("--layout packed --buckets 2,4 --overflow error", "--buckets"),
-    ],
-)
-def test_pack_names_the_place_and_the_option_of_a_sequence_that_does_not_fit(
-    tokens: Path, options: str, option: str
-) -> None:
-    cure = "add a bucket of" if option == "--buckets" else f"pass {option}"
-    splitting = "--overflow split" if "varlen" in options else "tokenize --max-length 4"
-    result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
-    assert result.exit_code == 2
-    assert result.stderr == (
-        f"Error: {tokens}: sequence 2 ({tokens.parent}/a.txt:3) has 5 tokens, {option} allows 4\n\n"
-        f"hint: {cure} 5, drop longer ones with --overflow drop, "
-        f"or split them with {splitting}\n"
-    )
-    assert not (tokens.parent / "out").exists()
-
-
 @pytest.mark.parametrize(
     "multiple",
     [
@@ -462,62 +329,3 @@ def test_pack_can_follow_the_hint_for_a_sequence_that_does_not_fit(
     assert found is not None
     result = run("pack", tokens, "-o", tokens.parent / "out", *options, int(found[1]))
     assert result.exit_code == 0, result.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "indices", "keys"),
-    [
-        ("--buckets 5,9 --batch-size 5", [[2, 4, 0, 3, 1]], [5, 9]),
-        ("--buckets 2,4,5 --batch-size 2 --last-batch drop", [[2, 4], [3, 1]], [2, 4, 5]),
-    ],
-)
-def test_pack_passes_over_a_bucket_without_batches(
-    tokens: Path, options: str, indices: list[list[int]], keys: list[int]
-) -> None:
-    path = pack(tokens, *options.split())
-    assert indices_of(path) == indices
-    assert open_shards(path).manifest["bucket_keys"] == keys
-
-
-@pytest.mark.parametrize("value", ["nonsense", "", ",", "8,", "8,x", "0,8", "-8", "8;16", "1.5"])
-def test_pack_refuses_buckets_that_are_no_lengths(tokens: Path, value: str) -> None:
-    result = run("pack", tokens, "-o", tokens.parent / "out", "--buckets", value)
-    assert result.exit_code == 2
-    expected = "expected auto, lengths like 32,64,128, or for pairs (10,15),(20,25)\n"
-    assert result.stderr.endswith(f"Error: Invalid value for '--buckets': {value!r}, {expected}")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--layout jagged", "'jagged' is not one of 'packed', 'padded', 'varlen', 'streams'"),
-        ("--order random", "'random' is not one of 'length', 'none'"),
-        ("--fill first-fit", "'first-fit' is not one of 'best-fit', 'sequential', 'chunk'"),
-        ("--overflow cut", "'cut' is not one of 'error', 'drop', 'split'"),
-        ("--last-batch fill", "'fill' is not one of 'keep', 'drop', 'pad'"),
-        ("--padding-side top", "'top' is not one of 'right', 'left'"),
-        ("--window 0", "'0' is not a number from 1 to 2,147,483,647"),
-        ("--num-buckets 0", "'0' is not a number from 1 to 2,147,483,647"),
-        ("--pad-to-multiple 0", "'0' is not a number from 1 to 2,147,483,647"),
-        ("--seed -1", "'-1' is not a number from 0 to 18,446,744,073,709,551,615"),
-    ],
-)
-def test_pack_refuses_what_is_no_value_of_an_option(
-    tokens: Path, options: str, message: str
-) -> None:
-    result = run("pack", tokens, "-o", tokens.parent / "out", *options.split())
-    assert result.exit_code == 2
-    name = options.split()[0]
-    found = result.stderr.rstrip(".\n")  # click ends its own with a full stop
-    assert found.endswith(f"Error: Invalid value for '{name}': {message}")
-
-
-def test_pack_that_leaves_no_batch_says_what_was_dropped(tokens: Path) -> None:
-    options = ("--drop-shorter", 3, "--drop-longer", 3, "--last-batch", "drop")
-    result = run("pack", tokens, "-o", tokens.parent / "out", *options)
-    assert result.exit_code == 3
-    assert result.stderr == (
-        f"Error: {tokens}: no batch is left, sequences dropped: "
-        "2 by --drop-shorter, 2 by --drop-longer, 1 by --last-batch\n\n"
-        "hint: pass a smaller --drop-shorter\n"
-    )

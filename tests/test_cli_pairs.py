@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import check_refused, run
-from oracle.forger import Arrays, change_shard
+from command import run
 
 from seqpack_cli import inspect, plan, unpack
-from seqpack_cli.errors import FolderError
 
 # Source, target and language of each document; the decoder's ids also have <bos> and <eos>.
 DOCUMENTS = [
@@ -143,12 +140,6 @@ def test_inspect_counts_the_ids_of_each_side(folder: Path) -> None:
     assert [found["num_tokens"], found["decoder"]["num_tokens"], special] == [26, 33, {0, 4}]
 
 
-def test_inspect_refuses_a_side_of_single_sequences(folder: Path) -> None:
-    result = run("inspect", folder / "src", "--side", "decoder")
-    what = f"--side decoder: {folder}/src is a token store, expected shards of pairs"
-    check_refused(result, 2, what, "hint: leave out --side")
-
-
 def test_plan_is_what_pack_makes(folder: Path, tmp_path: Path) -> None:
     found = ask("plan", folder / "src", "--decoder", folder / "tgt")
     assert found == plan(folder / "src", decoder=folder / "tgt")
@@ -200,23 +191,6 @@ def test_unpack_writes_both_sides_into_parquet(folder: Path, tmp_path: Path) -> 
     assert table["decoder.index"] == [pair[1] for pair in PAIRS]
 
 
-def test_unpack_refuses_pairs_in_another_order(folder: Path, tmp_path: Path) -> None:
-    def swap(arrays: Arrays) -> None:
-        indices = arrays["decoder.original_indices"]
-        indices[[0, 1]] = indices[[1, 0]]
-
-    shards = shutil.copytree(folder / "padded", tmp_path / "padded")
-    change_shard(shards, swap)
-    with pytest.raises(FolderError, match="of the encoder are paired with 5 and 3 of the decoder"):
-        unpack(shards, tmp_path / "a.jsonl")
-    found = ask("diff", folder / "padded", shards)
-    assert found["pairing"] == {
-        "num_compared": 4,
-        "num_differing": 2,
-        "first": {"sequence": 2, "a": 3, "b": 5},
-    }
-
-
 def test_diff_compares_side_by_side(folder: Path) -> None:
     found = ask("diff", folder / "packed", folder / "padded")
     assert not found["identical"]
@@ -249,9 +223,3 @@ def test_diff_of_pairs_and_single_sequences(folder: Path, tmp_path: Path) -> Non
         "A holds pairs, B holds single sequences; the encoder's side compared: "
         "4 sequences identical, 1 only in B"
     )
-
-
-def test_export_refuses_pairs(folder: Path, tmp_path: Path) -> None:
-    result = run("export", folder / "packed", "-o", tmp_path / "out")
-    assert result.exit_code == 2
-    assert f"Error: {folder}/packed: holds pairs, expected single sequences\n" in result.stderr

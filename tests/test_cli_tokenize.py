@@ -61,51 +61,6 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     assert [json.loads(line)["record"] for line in rejects] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("data", "options", "code", "message"),
-    [
-        (b"", [], 3, "a.txt: no document with a token (0 documents read)"),
-        (b"\n", [], 3, "a.txt: no document with a token (1 document read)"),
-        (b"\n\n", [], 3, "a.txt: no document with a token (2 documents read)"),
-        (b"a\n\xff\n", [], 3, "a.txt:2: byte 0xff, expected UTF-8"),
-        (b"\xff\xfea\0", [], 3, "UTF-16"),
-        (b"a", ["--format", "jsonl"], 3, "a.txt:1: not JSON at column 1"),
-        (b'{"body": "a"}', ["--format", "jsonl"], 3, "a.txt:1: no field 'text' (found: 'body')"),
-        (b"abc", ["--max-length", 2, "--overflow", "error"], 3, "a.txt:1: 3 tokens, expected at"),
-        (b"abc", ["--overflow", "drop"], 2, "--overflow drop needs --max-length"),
-        (b"abc", ["--max-document-bytes", 2], 3, "a.txt:1: document larger than 2 bytes"),
-        (b"abc", ["--bos", "<start>"], 2, "token '<start>': not in the tokenizer's vocabulary"),
-        (b"abc", ["--tokenizer", "none.json"], 2, "none.json: no such file"),
-        (
-            b"abc",
-            ["--format", "xml"],
-            2,
-            "'xml' is not one of 'auto', 'text', 'jsonl', 'json', 'parquet', 'arrow', 'csv'",
-        ),
-        (
-            b"abc",
-            ["--part-bytes", "64Mib2"],
-            2,
-            "is not a size, expected for example 1048576, 2MB or 64MiB",
-        ),
-    ],
-)
-def test_tokenize_refuses_and_leaves_no_store(tmp_path, data, options, code, message):
-    (tmp_path / "a.txt").write_bytes(data)
-    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", *options)
-    assert result.exit_code == code
-    assert message in result.stderr
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_tokenize_refuses_a_file_that_is_not_a_tokenizer(tmp_path):
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / "tokenizer.json").write_text('{"a": 1}')
-    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out", "--tokenizer", tmp_path)
-    assert result.exit_code == 3
-    assert "expected a file in the format of Hugging Face's tokenizers" in result.stderr
-
-
 @pytest.mark.parametrize("special", [False, True])
 def test_allowing_special_tokens_without_any_is_noted(tmp_path, special):
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106
@@ -120,29 +75,6 @@ def test_allowing_special_tokens_without_any_is_noted(tmp_path, special):
     assert run(*arguments, "--overwrite").stderr == ""
 
 
-def test_tokenize_refuses_a_folder_that_is_in_use(tmp_path):
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.doc").write_text("years of work")
-    result = run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "out")
-    assert result.exit_code == 4
-    assert result.stderr == (
-        f"Error: {tmp_path}/out: holds other files (thesis.doc), expected an empty folder\n\n"
-        "hint: choose another -o, or pass --overwrite, which keeps these files and replaces an "
-        "earlier run\n"
-    )
-    assert (tmp_path / "out" / "thesis.doc").read_text() == "years of work"
-
-
-def test_tokenize_into_the_folder_of_its_input_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("a\n")
-    for options in ((), ("--overwrite",)):
-        result = run("tokenize", tmp_path, "-o", tmp_path, *options)
-        assert result.exit_code == 4
-        assert result.stderr.startswith(f"Error: {tmp_path}: contains the input {tmp_path}/a.txt\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-
-
 def test_a_file_named_two_ways_is_read_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c" / "d").mkdir(parents=True)
@@ -154,13 +86,6 @@ def test_a_file_named_two_ways_is_read_once(tmp_path, monkeypatch):
         "c/a.txt",
         "c/d/b.txt",
     ]
-
-
-@pytest.mark.parametrize("size", ["9" * 400, "2000TiB", "0", "0.1B"])
-def test_sizes_have_bounds(tmp_path, size):
-    result = run("tokenize", tmp_path, "-o", tmp_path / "out", "--part-bytes", size)
-    assert result.exit_code == 2
-    assert "is not a size from 1 byte to 1024 TiB" in result.stderr
 
 
 def test_tokenize_after_a_first_failure_needs_no_overwrite(tmp_path):
@@ -195,13 +120,6 @@ def test_stray_file_is_excluded_and_a_list_of_the_same_files_is_the_same_run(tmp
     (tmp_path / "list").write_text("data/a.txt\ndata/c.log\n")
     result = run("tokenize", "--files-from", "list", "-o", "store")
     assert result.stdout.startswith("store: already complete\n")
-
-
-@pytest.mark.parametrize("command", ["tokenize", "train-tokenizer"])
-def test_no_input_and_no_list_is_a_usage_error(command):
-    result = run(command, "-o", "out")
-    assert result.exit_code == 2
-    assert "Error: Missing argument 'INPUT...'. Pass a file or a folder, or" in result.stderr
 
 
 def test_a_conversation_without_special_tokens_gives_a_note(tmp_path):

@@ -1,11 +1,25 @@
-"""Errors: their text, their exit codes, their way out of a worker."""
+"""Errors: their text, their exit codes, their way out of a worker.
+
+error_table.txt has the errors that a user meets, typed in the folder of error_cases.py: a command,
+then its exit code, the message and the hint after two spaces. `<any>` stands for what a library
+says, or a list that goes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command import run
+from error_cases import make_folder
 
+from seqpack_cli.cli.main import main
 from seqpack_cli.errors import (
     DataError,
     FolderError,
@@ -15,6 +29,56 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
+
+TABLE = Path(__file__).with_name("error_table.txt").read_text(encoding="utf-8").splitlines()
+NAMES = set(main.list_commands(None))  # type: ignore[arg-type]
+ROWS = [(line[2:], found) for line, found in zip(TABLE[::2], TABLE[1::2], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make the folder of the table, and work in it; no row may change one of its files."""
+    path = tmp_path_factory.mktemp("errors")
+    with contextlib.chdir(path):
+        make_folder()
+        before = read_files(path)
+        yield path
+        assert read_files(path) == before
+
+
+def read_files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("command", "expected"), ROWS, ids=[command for command, _ in ROWS])
+def test_mistake_has_its_exit_code_message_and_hint(
+    folder: Path, command: str, expected: str
+) -> None:
+    result = run(*shlex.split(command))
+    lines = result.stderr.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith("Error: ")), len(lines))
+    found = "  ".join(filter(None, lines[start:])).removeprefix("Error: ")
+    pattern = re.escape(expected).replace("<any>", ".*")
+    assert re.fullmatch(pattern, f"{result.exit_code} {found}"), f"{result.exit_code} {found}"
+    assert result.stdout == ""
+    assert not any(folder.joinpath("out").glob("manifest.json"))
+    shutil.rmtree("out", ignore_errors=True)
+
+
+def test_hint_names_options_that_a_command_has() -> None:
+    """They are options of the command that was typed, or of one that the hint names."""
+    seen: dict[str, set[str]] = {}
+    lacking = []
+    for command, expected in ROWS:
+        words = re.findall(r"-*[a-z][a-z-]*", expected.partition("  hint: ")[2])
+        names = {command.split()[0], *words} & NAMES
+        for name in names - set(seen):
+            seen[name] = set(re.findall(r"--[a-z][a-z-]*", run(name, "--help").stdout))
+        options = {word for word in words if word.startswith("--")}
+        lacking += [
+            (command, option) for option in options.difference(*(seen[name] for name in names))
+        ]
+    assert lacking == []
 
 
 @pytest.mark.parametrize(
