@@ -125,7 +125,6 @@ def check_epoch(drawn: random.Random, batches: Any, costs: Costs) -> None:
                 sampler.load_state_dict(state)
             else:
                 sampler.set_epoch(epoch)
-            assert (sampler.seed, sampler.epoch_seed) == (seed, of_epoch)
             if not state and not steps:
                 with pytest.raises(ValueError, match="too few batches"):
                     len(sampler)
@@ -134,7 +133,7 @@ def check_epoch(drawn: random.Random, batches: Any, costs: Costs) -> None:
                 assert sampler.epoch == epoch + 1
                 continue
             expected = of_rank(steps, rank)
-            assert sampler.epoch == epoch
+            assert (sampler.seed, sampler.epoch, sampler.epoch_seed) == (seed, epoch, of_epoch)
             if way.num_steps is None:
                 assert len(sampler) == len(expected)
                 padded = [step + [-1] * (way.world_size - len(step)) for step in steps]
@@ -150,7 +149,7 @@ def check_epoch(drawn: random.Random, batches: Any, costs: Costs) -> None:
             state = json.loads(json.dumps(found))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(90))
 def test_epochs_are_those_of_the_slow_dealing(many: tuple[Path, Costs], seed: int) -> None:
     drawn = random.Random(seed)
     path, costs = many

@@ -9,7 +9,7 @@ import inspect
 import json
 import pickle
 import re
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def check_items(sets: Sets, name: str) -> None:
     """Compare every item with the page's, and read each in another way."""
     (pages,) = sets.sides(name)
     datasets = {labels: ShardDataset(sets[name], labels=labels) for labels in list_labels(pages[0])}
-    for number in range(max(len(pages), len(datasets))):
+    for number in range(max(min(len(pages), 40), len(datasets))):
         labels, place = [*datasets][number % len(datasets)], number % len(pages)
         dataset = datasets[labels]
         assert len(dataset) == len(pages)
@@ -86,7 +86,7 @@ def test_pairs_are_the_layouts_of_torch(
             continue
         dataset = ShardDataset(sets[name], labels=labels, bos_id=bos, eos_id=eos)
         assert len(dataset) == len(sides[0])
-        for place, pages in enumerate(zip(*sides, strict=True)):
+        for place, pages in islice(enumerate(zip(*sides, strict=True)), 6):
             assert spell(dataset[place]) == expect_pair(pages, labels, bos, eos)
 
 
@@ -264,7 +264,7 @@ def find_groups(batch: VarlenTensors) -> list[list[int]]:
 def test_kernels_are_told_where_sequences_begin(sets: Sets, name: str) -> None:
     (pages,) = sets.sides(name)
     dataset = ShardDataset(sets[name], labels="same")
-    for place in {*range(min(len(pages), 5)), len(pages) - 1}:
+    for place in {0, len(pages) // 2, len(pages) - 1}:
         batch = dataset[place]
         assert isinstance(batch, VarlenTensors)
         groups = find_groups(batch)

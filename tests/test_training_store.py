@@ -170,7 +170,7 @@ def test_wrong_stores_are_refused(stores: dict[str, list[PageStore]], tmp_path: 
         (kept.folder, {"columns": ["none"]}, ValueError, "no column 'none'"),
         (kept.folder, {"columns": "id"}, TypeError, "columns"),
         ([kept.folder, lines.folder], {}, OptionError, "column"),
-        ([kept.folder, kept.folder], {}, OptionError, ""),
+        ([kept.folder, kept.folder], {}, OptionError, "kept"),
         ([stores["ends"][0].folder, lines.folder], {}, OptionError, "tokenizer"),
     ]
     for path, given, kind, words in refused:
@@ -450,7 +450,7 @@ def check_batches(drawn: random.Random, folder: Path, most: int = 50) -> None:
             StoreDataset(paths), PackOptions(layout=layout, **options), seed, epoch, given
         )
     except ValueError as refused:
-        assert "buckets is 'auto', which has other keys" in str(refused)  # noqa: PT017
+        assert "buckets is 'auto', which has other keys" in str(refused)
         assert options.get("passes") or options.get("share")
         return
     pages = [page for page in read_batches(folder / "out") if page]
@@ -459,12 +459,12 @@ def check_batches(drawn: random.Random, folder: Path, most: int = 50) -> None:
         assert spell(item) == expect(page, labels)
 
 
-@pytest.mark.parametrize("seed", range(70))
+@pytest.mark.parametrize("seed", range(45))
 def test_epochs_are_the_batches_of_pack(tmp_path: Path, seed: int) -> None:
     check_batches(random.Random(seed), tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(100, 105))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_epochs_are_the_batches_of_pack_with_tiny_limits(
     tmp_path: Path, tiny: int, seed: int
 ) -> None:

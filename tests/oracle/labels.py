@@ -48,10 +48,11 @@ def force(page: PageBatch, bos: int | None, eos: int | None, *, is_shifted: bool
         is_shifted: whether the labels are the next tokens, and the last token is no input.
     """
     kinds = {name: kind for name, kind in find_kinds(page).items() if kind in PER_TOKEN}
+    beside = {name: page.arrays[f"column.{name}"].tolist() for name in kinds}
     rows = []
-    for cells in page.cells:
-        ids = [page.arrays["data"].tolist()[cell] for cell in cells]
-        row = {name: [int(page.arrays[f"column.{name}"][cell]) for cell in cells] for name in kinds}
+    for cells, of_page in zip(page.cells, page.rows, strict=True):
+        ids = list(of_page)
+        row = {name: [values[cell] for cell in cells] for name, values in beside.items()}
         is_target = list(row.get("targets", [1] * len(ids)))
         if cells and bos is not None:
             ids, is_target = [bos, *ids], [0, *is_target]
