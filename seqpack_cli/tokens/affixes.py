@@ -74,9 +74,12 @@ def _probe_template(tokenizer_json: bytes) -> Affixes:
         for probe in _iter_probes(tokenizer):
             text = tokenizer.encode(probe, add_special_tokens=False).ids
             whole = tokenizer.encode(probe).ids
-            for start in range(len(whole) - len(text) + 1):
-                if text and whole[start : start + len(text)] == text:
-                    return Affixes(tuple(whole[:start]), tuple(whole[start + len(text) :]))
+            places = range(len(whole) - len(text) + 1)
+            starts = [start for start in places if whole[start : start + len(text)] == text]
+            if len(starts) == 1:
+                return Affixes(tuple(whole[: starts[0]]), tuple(whole[starts[0] + len(text) :]))
+            if not starts:
+                break
         if not tokenizer.encode("").ids:  # no text has a token, and the template adds none
             return Affixes()
     raise DataError(
@@ -87,7 +90,10 @@ def _probe_template(tokenizer_json: bytes) -> Affixes:
 
 
 def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield the first text that has a token, in any script; templates do not depend on the text."""
+    """Yield texts that have a token, in any script; templates do not depend on the text.
+
+    The second and later ones are for words that the template adds itself.
+    """
     for probe in _iter_words(tokenizer):
         try:
             with hiding_panics(DataError), catch_failure():
@@ -96,10 +102,10 @@ def _iter_probes(tokenizer: Tokenizer) -> Iterator[str]:
             continue  # an unknown word, in a vocabulary without a token for those
         if has_token:
             yield probe
-            return
 
 
 def _iter_words(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield a word, then those of the vocabulary, which take 0.05 s to list."""
+    """Yield a word, then those of the vocabulary by id, which take 0.05 s to list."""
     yield FIRST_PROBE
-    yield from tokenizer.get_vocab()
+    vocabulary = tokenizer.get_vocab()
+    yield from sorted(vocabulary, key=vocabulary.__getitem__)

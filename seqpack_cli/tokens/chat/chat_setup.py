@@ -9,7 +9,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from seqpack_cli.errors import check_choice
+from seqpack_cli.errors import OptionError, check_choice
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class ChatSetup:
             try:
                 date.fromisoformat(self.template_date)
             except ValueError as error:
-                raise ValueError(
-                    f"template_date is {self.template_date!r}, expected a date such as 2026-11-23"
+                raise OptionError(
+                    f"--template-date {self.template_date}: expected a date such as 2026-11-23"
                 ) from error
 
     def describe(self) -> dict[str, Any]:
