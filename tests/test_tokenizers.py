@@ -797,7 +797,7 @@ def test_tokenizer_of_a_name_is_downloaded_once(tmp_path: Path, hub: Any) -> Non
 def test_words_that_the_template_adds_do_not_hide_where_the_text_begins(tmp_path: Path) -> None:
     """The only other word of the vocabulary tells what is added before a text and what behind."""
     numbers = {"<bos>": 0, "<eos>": 1, "я": 2}
-    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="?"))
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="?"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)]
