@@ -124,6 +124,6 @@ LIMITS = Limits()
 
 
 def set_limits(values: Limits) -> None:
-    """Give the limits of this process the values of another one."""
+    """Set the limits of this process to the values of another one."""
     for field in fields(values):
         setattr(LIMITS, field.name, getattr(values, field.name))
