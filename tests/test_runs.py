@@ -518,8 +518,8 @@ def write_tree(folder: Path, files: Tree) -> None:
     ("change", "code"),
     [
         (lambda data: data.replace(b"1", b"2", 1), 4),
-        (lambda data: data + data[:60], 4),
-        (lambda data: data[:-400], 4),
+        (lambda data: data + data[: data.index(b"\n") + 1], 4),
+        (lambda data: data[: data.rindex(b"\n", 0, -60) + 1], 4),
         (lambda data: data, 0),
     ],
     ids=["other", "longer", "shorter", "same"],
@@ -605,12 +605,12 @@ def test_stopped_run_says_how_far_it_is(
     command = {"split": "pack --split"}.get(name, name)
     hint = f"hint: run the same {command} command again: it continues where it stopped\n"
     assert result.stderr.endswith(hint)
-    for quiet in (("-q",), ("--json",)):
-        result = work.run(name, out, *quiet)
-        assert result.exit_code == 0
-        assert again in result.stderr
-        found = json.loads(result.stdout) if result.stdout else {}
-        assert bool(found) == (quiet == ("--json",))
+    result = work.run(name, out, "--json")
+    assert result.exit_code == 0
+    assert again in result.stderr
+    assert json.loads(result.stdout)
+    result = work.run(name, out, "-q")
+    assert (result.exit_code, result.output) == (0, "")
 
 
 # Two at a time
@@ -772,6 +772,8 @@ def test_file_is_replaced_only_if_it_is_of_the_same_command(
     assert work.run(name, place / "whole.json").exit_code == 0
     data = (place / "whole.json").read_bytes()
     for state, make, plain, overwritten, fragment in FILE_STATES:
+        if (state, name) == ("its beginning", "train"):
+            continue  # no JSON, so nobody's tokenizer
         for options, code in (((), plain), (("--overwrite",), overwritten)):
             folder = place / "in"
             folder.mkdir()
@@ -822,7 +824,7 @@ def test_disk_without_hard_links_takes_files_too(
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
-@pytest.mark.parametrize("name", [*RUNS, *FILES, "megatron"])
+@pytest.mark.parametrize("name", [*RUNS, *FILES])
 def test_folder_that_takes_no_file_is_named(work: Work, place: Path, name: str, code: int) -> None:
     with Disk(place, 0, code).between():
         result = work.run(name, place / "out")
