@@ -442,13 +442,14 @@ def test_nothing_is_lost_whichever_call_goes_wrong(
             assert result is not None
             check_fault(result, code, out)
         is_begun = (out / "plan.json").exists()
+        is_new = is_begun and not (out / "manifest.json").exists()  # without --overwrite too
         is_finished = (out / "manifest.json").exists() and not is_begun
         if is_finished:
             found = {key: data for key, data in read_tree(out).items() if not re.search(DEAD, key)}
             assert found in (work.whole[name], read_tree(earlier)), calls[k]
         elif (out / "manifest.json").exists() and name != "split":
             assert not can_open(out), calls[k]
-        again = run(*words[: len(words) - (replaces and is_begun)])
+        again = run(*words[: len(words) - (replaces and is_new)])
         assert again.exit_code == 0, f"{calls[k]}: {again.output}"
         found = read_tree(out)
         for lock in LEFT.get(name, ()):
@@ -730,18 +731,18 @@ def cut_off(path: Path, data: bytes) -> None:
 
 # (state, what makes it, then the exit code, and with --overwrite; a fragment of both errors)
 FILE_STATES: list[tuple[str, Callable[[Path, bytes], object], int, int, str]] = [
-    ("nothing", lambda path, data: None, 0, 0, ""),
+    ("nothing", lambda path, _: None, 0, 0, ""),
     ("the same", lambda path, data: path.write_bytes(data), 4, 0, "already exists"),
     ("its beginning", cut_off, 4, 0, "already exists"),
-    ("empty", lambda path, data: path.write_bytes(b""), 4, 0, "already exists"),
-    ("of others", lambda path, data: path.write_bytes(b"a thesis"), 4, 4, "already exists|not "),
-    ("JSON", lambda path, data: path.write_bytes(b'{"a": 1}\n'), 4, 4, "already exists|not "),
-    ("folder", lambda path, data: path.mkdir(), 4, 4, "a folder, expected a file"),
-    ("pipe", lambda path, data: os.mkfifo(path), 4, 4, "already exists|not a regular file"),
-    ("link", lambda path, data: path.symlink_to("none"), 4, 4, "a symbolic link, expected"),
+    ("empty", lambda path, _: path.write_bytes(b""), 4, 0, "already exists"),
+    ("of others", lambda path, _: path.write_bytes(b"a thesis"), 4, 4, "already exists|not "),
+    ("JSON", lambda path, _: path.write_bytes(b'{"a": 1}\n'), 4, 4, "already exists|not "),
+    ("folder", lambda path, _: path.mkdir(), 4, 4, "a folder, expected a file"),
+    ("pipe", lambda path, _: os.mkfifo(path), 4, 4, "already exists|not a regular file"),
+    ("link", lambda path, _: path.symlink_to("none"), 4, 4, "a symbolic link, expected"),
     (
         "in a store",
-        lambda path, data: (path.parent / "manifest.json").write_text(
+        lambda path, _: (path.parent / "manifest.json").write_text(
             '{\n "format": "seqpack.tokens",\n "options": {}\n}\n'
         ),
         4,
@@ -750,14 +751,14 @@ FILE_STATES: list[tuple[str, Callable[[Path, bytes], object], int, int, str]] = 
     ),
     (
         "beside a manifest of others",
-        lambda path, data: (path.parent / "manifest.json").write_text('{"name": "page"}'),
+        lambda path, _: (path.parent / "manifest.json").write_text('{"name": "page"}'),
         0,
         0,
         "",
     ),
     (
         "left over",
-        lambda path, data: (path.parent / f".{path.name}.12.tmp").write_bytes(b"half"),
+        lambda path, _: (path.parent / f".{path.name}.12.tmp").write_bytes(b"half"),
         0,
         0,
         "",
