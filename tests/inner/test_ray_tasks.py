@@ -109,9 +109,8 @@ def test_results_that_nobody_takes_are_not_waited_for(cluster: Cluster, tmp_path
     results = on_ray(num_workers=1).run(ray_clusters.wait_for_go, jobs)
     next(results)
     (tmp_path / "go").unlink()
-    started = time.monotonic()
     results.close()
-    assert time.monotonic() - started < 20
+    assert not (tmp_path / "1.ended").exists()
 
 
 def test_killed_worker_costs_only_its_own_task(cluster: Cluster, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -494,10 +493,8 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
     file_systems.open_file_system.cache_clear()
     arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
-    began = time.monotonic()
     with server.breaking("refuse", num_before=20) as fault:
         result = run(*arguments, "--num-workers", 1)
-    assert time.monotonic() - began < 30
     file_systems.open_file_system.cache_clear()
     assert fault.num_done > 1
     assert result.exit_code == 5

@@ -51,12 +51,10 @@ def test_workers_are_spawned_never_forked() -> None:
 
 
 def test_results_come_as_they_finish() -> None:
-    results = make_workers(2).run(time.sleep, [30, 0])
-    started = time.monotonic()
-    next(results)
-    assert time.monotonic() - started < 20
-    results.close()
-    assert time.monotonic() - started < 20  # stopping early waits for nobody
+    results = make_workers(2).run(eval, ["__import__('time').sleep(60)", "7"])
+    assert next(results) == 7
+    results.close()  # stopping early waits for nobody
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -99,12 +97,10 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     """They hold the pipe of their own tasks open, so they would wait for ever."""
     script = tmp_path / "parent.py"
     script.write_text(KILLED_PARENT)
-    started = time.monotonic()
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL
     assert len(done.stdout.split()) == 2
     # the workers hold the output pipe: that run returned means that they are gone
-    assert time.monotonic() - started < 40
 
 
 HANDLERS = """

@@ -21,9 +21,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from seqpack_cli.files import file_systems
-from seqpack_cli.files.url import Url
-
 KINDS = ("cut", "deny", "flip", "refuse", "drop", "lose", "stall")
 STALL_SECONDS = 60  # until a stalled request is dropped if no test releases it
 SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -308,9 +305,10 @@ def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultPro
     import s3fs
     from botocore.retries.standard import ExponentialBackoff
 
-    def forget_servers() -> None:
-        file_systems.open_file_system.cache_clear()
-        s3fs.S3FileSystem.clear_instance_cache()
+    def connect_again() -> None:
+        """Let the file systems that the package has opened find the address of now."""
+        for system in s3fs.S3FileSystem._cache.values():
+            system.connect(refresh=True)
 
     with FaultProxy(s3_address) as proxy, pytest.MonkeyPatch.context() as patch:
         threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
@@ -319,10 +317,10 @@ def server(s3_address: str, request: pytest.FixtureRequest) -> Iterator[FaultPro
         # Retries in this process wait for nothing: the next answer of a proxy is a good one.
         patch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
         _ask(s3_address, "PUT", f"/{request.module.BUCKET}")
-        forget_servers()
+        connect_again()
         yield proxy
-        forget_servers()
         proxy.shutdown()
+    connect_again()
 
 
 def put_object(address: str, path: str, data: bytes) -> None:
@@ -330,10 +328,12 @@ def put_object(address: str, path: str, data: bytes) -> None:
     _ask(address, "PUT", f"/{quote(path)}", data)
 
 
-def write_object(url: Url, data: bytes) -> None:
+def write_object(url: object, data: bytes) -> None:
     """Write an object of any object store, as another program would."""
-    system, key = url.open_file_system()
-    system.pipe_file(key, data)
+    import fsspec
+
+    protocol, _, key = str(url).partition("://")
+    fsspec.filesystem(protocol, use_listings_cache=False).pipe_file(key, data)
 
 
 def remove_object(address: str, path: str) -> None:

@@ -1,0 +1,185 @@
+"""Runs whose output or input lies in an object store have the bytes of local ones.
+
+The store is a real S3 server on this machine (`object_store`): commands refuse memory://.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from command import run
+from object_store import FaultProxy, write_object
+from object_store import s3_address as s3_address
+from object_store import server as server
+
+from seqpack_cli import (
+    Executor,
+    PackOptions,
+    Progress,
+    TokenizeOptions,
+    open_shards,
+    pack,
+    tokenize,
+)
+
+BUCKET = "remote"
+HERE = Executor(num_workers=1)
+TEXT = "".join(f"line {number} of the text\n" for number in range(120)).encode()
+PARTS = ("--part-bytes", 900, "--num-workers", 1)
+SHARDS = ("--batch-size", 8, "--shard-bytes", 4000, "--num-workers", 1)
+PLACES = re.compile(rb'"[^"]*/(text.txt|store)"')  # where others lie
+
+
+class Stop(BaseException):
+    """Stands for a kill."""
+
+
+def read_url(url: str) -> dict[str, bytes]:
+    """Return the objects directly below a URL."""
+    protocol, _, key = url.partition("://")
+    system = fsspec.filesystem(protocol, use_listings_cache=False)
+    paths = [entry["name"] for entry in system.ls(key, detail=True) if entry["type"] == "file"]
+    return {path.rpartition("/")[2]: system.cat_file(path) for path in paths}
+
+
+def check_same(found: dict[str, bytes], folder: Path) -> None:
+    """Compare objects with local files, but for what they say about where others lie."""
+    expected = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert found.keys() == expected.keys()
+    for name in expected.keys() - {"run.json", "manifest.json"}:
+        if name.startswith("shard-"):  # which names the manifest of the store
+            assert len(found[name]) == len(expected[name])
+        else:
+            assert found[name] == expected[name], name
+    manifests = [PLACES.sub(b"", files["manifest.json"]) for files in (found, expected)]
+    checks = [re.sub(rb'"(blake3|version)": ("[^"]*"|\d+)', b"", data) for data in manifests]
+    assert checks[0] == checks[1]
+
+
+@pytest.fixture
+def url(server: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a place that is this test's alone, with an empty cache."""
+    monkeypatch.setenv("SEQPACK_CACHE_DIR", str(tmp_path / "cache"))
+    server.forget()
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    return tmp_path / "text.txt"
+
+
+def test_objects_are_those_of_local_files(text: Path, url: str) -> None:
+    """Tokenize, pack, verify, unpack and export there and here; compare each output."""
+    here = text.parent
+    write_object(f"{url}/text.txt", TEXT)
+    ways = [(str(here), str(text)), (url, f"{url}/text.txt")]
+    for folder, source in ways:
+        for words in (
+            ("tokenize", source, "-o", f"{folder}/store", *PARTS),
+            ("pack", f"{folder}/store", "-o", f"{folder}/shards", *SHARDS),
+            ("unpack", f"{folder}/shards", "-o", f"{folder}/files/rows.jsonl"),
+            ("export", f"{folder}/store", "--to", "megatron", "-o", f"{folder}/files/ids"),
+        ):
+            (here / "files").mkdir(exist_ok=True)
+            result = run(*words)
+            assert result.exit_code == 0, (words, result.output)
+            if words[0] in ("tokenize", "pack"):
+                assert "already complete" in run(*words).stdout
+    for name in ("store", "shards"):
+        check_same(read_url(f"{url}/{name}"), here / name)
+    files = {path.name: path.read_bytes() for path in (here / "files").iterdir()}
+    found = read_url(f"{url}/files")
+    assert {name: found[name] for name in files if not name.endswith(".json")} == {
+        name: data for name, data in files.items() if not name.endswith(".json")
+    }
+    batches = [open_shards(f"{folder}/shards") for folder, _ in ways]
+    assert [batch.data.tolist() for batch in batches[0]] == [
+        batch.data.tolist() for batch in batches[1]
+    ]
+
+
+def test_stopped_run_continues_and_another_plan_is_refused(text: Path, url: str) -> None:
+    left = [1500]
+
+    def stop(num_bytes: int) -> None:
+        left[0] -= num_bytes
+        if left[0] < 0:
+            raise Stop
+
+    options, progress = TokenizeOptions(part_bytes=900), Progress(on_advance=stop)
+    with pytest.raises(Stop):
+        tokenize(text, f"{url}/store", options, executor=HERE, progress=progress)
+    before = read_url(f"{url}/store")
+    assert "plan.json" in before
+    assert "part-00000.json" in before
+    words = ("tokenize", text, "-o", f"{url}/store", *PARTS)
+    assert run("inspect", f"{url}/store").exit_code == 4
+    other = run(*words, "--eos", "<eos>")
+    assert other.exit_code == 4
+    assert "holds a run that differs" in other.stderr
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    assert "already finished" in result.stderr
+    assert run(*words[:2], "-o", text.parent / "store", *PARTS).exit_code == 0
+    check_same(read_url(f"{url}/store"), text.parent / "store")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "fragment"),
+    [
+        ("notes.txt", 4, "holds other files (notes.txt)"),
+        ("part-00000.bin", 4, "without a manifest or plan"),
+        ("manifest.json", 4, "manifest.json"),
+    ],
+)
+def test_objects_of_others_stay(text: Path, url: str, name: str, code: int, fragment: str) -> None:
+    write_object(f"{url}/store/{name}", b"x")
+    result = run("tokenize", text, "-o", f"{url}/store", *PARTS)
+    assert result.exit_code == code
+    assert fragment in result.stderr
+    assert read_url(f"{url}/store") == {name: b"x"}
+
+
+def test_damaged_object_is_named(text: Path, url: str) -> None:
+    tokenize(text, f"{url}/store", TokenizeOptions(part_bytes=900), executor=HERE)
+    pack(f"{url}/store", f"{url}/shards", PackOptions(batch_size=8), executor=HERE)
+    place = f"{url}/shards/shard-00000.safetensors"
+    data = read_url(f"{url}/shards")["shard-00000.safetensors"]
+    for damaged in (data[:-9], data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], None):
+        if damaged is None:
+            fsspec.filesystem("s3").rm_file(place.removeprefix("s3://"))
+        else:
+            write_object(place, damaged)
+        result = run("unpack", f"{url}/shards", "-o", text.parent / "rows.jsonl")
+        assert result.exit_code == 4, result.output
+        assert place in result.stderr
+
+
+def test_cache_is_used_and_its_damaged_copies_are_fetched_again(
+    server: FaultProxy, text: Path, url: str
+) -> None:
+    rows = []
+    tokenize(text, f"{url}/store", executor=HERE)
+    pack(f"{url}/store", f"{url}/shards", PackOptions(batch_size=8), executor=HERE)
+    for _ in range(2):
+        server.forget()
+        rows.append([batch.data.tolist() for batch in open_shards(f"{url}/shards")])
+    assert not server.find("GetObject", key="safetensors$")
+    assert rows[0] == rows[1]
+    for copy in (text.parent / "cache").iterdir():
+        if re.fullmatch("[0-9a-f]{64}", copy.name):
+            copy.write_bytes(b"x")
+    assert [batch.data.tolist() for batch in open_shards(f"{url}/shards")] == rows[0]
+
+
+def test_secret_or_web_address_is_refused(text: Path) -> None:
+    for source in ("https://example.com/a.txt", "s3://key:secret@bucket/a.txt", "s3:/b/a.txt"):
+        result = run("tokenize", source, "-o", text.parent / "store")
+        assert result.exit_code == 2, result.output
+    assert not (text.parent / "store").exists()

@@ -1,0 +1,835 @@
+"""Runs that stop, continue, are refused or replaced: the folder that a command writes, and a file.
+
+Commands run in this process. `Disk` counts the calls of `os` that change something below a folder;
+the k-th of them fails, or from it on nothing is done any more, as if the process had been killed.
+Whatever happens, the same command again ends with the bytes of a run that nothing disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from command import run
+
+import seqpack_cli
+from seqpack_cli import (
+    Executor,
+    FolderError,
+    PackOptions,
+    Progress,
+    TokenizeOptions,
+    open_shards,
+    open_store,
+    pack,
+    tokenize,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names of open files are in /proc")
+
+Tree = dict[str, bytes | str | None]
+HERE = Executor(num_workers=1)
+TEXT = "".join(f"line {number} of the text, é\n" for number in range(60))
+
+
+# Folders, and a disk that fails
+
+
+def read_tree(folder: Path) -> Tree:
+    """Return what lies below a folder: bytes, targets of links, None for folders and pipes.
+
+    Without run.json, which says only how a run was done.
+    """
+    tree: Tree = {}
+    for path in sorted(folder.rglob("*")):
+        data: bytes | str | None = None
+        if path.is_symlink():
+            data = os.readlink(path)
+        elif path.is_file():
+            data = path.read_bytes()
+        if path.name != "run.json":
+            tree[str(path.relative_to(folder))] = data
+    return tree
+
+
+def find_temporary(folder: Path) -> list[str]:
+    return [name for name in read_tree(folder) if Path(name).name.startswith(".")]
+
+
+DEAD = r"\.lock$|\.tmp$"  # names of what a killed process leaves
+
+
+class Stop(BaseException):
+    """Stands for a kill: no `except Exception` sees it."""
+
+
+@dataclass
+class Disk:
+    """Stands between this process and the calls of `os` that change something below a folder.
+
+    Args:
+        k: the call that goes wrong, from 0.
+        code: the error of that call; None: from there on nothing is done, like after a kill.
+        only: a pattern of the calls to count, such as "replace .*manifest.json".
+    """
+
+    folder: Path
+    k: int = -1
+    code: int | None = None
+    only: str = ""
+    calls: list[str] = field(default_factory=list)
+    is_dead: bool = False
+
+    @contextlib.contextmanager
+    def between(self) -> Iterator[Disk]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in CHANGING:
+                patch.setattr(os, name, self._stand_before(name, getattr(os, name)))
+            yield self
+
+    def _stand_before(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            is_read = name == "open" and not arguments[1] & (os.O_WRONLY | os.O_RDWR)
+            path = None if is_read or options.get("dir_fd") else self._find(arguments[0])
+            called = f"{name} {path}"
+            if path is not None and self.is_dead:
+                raise Stop
+            if path is None or not re.search(self.only, called):
+                return call(*arguments, **options)
+            self.calls.append(called)
+            if len(self.calls) - 1 != self.k:
+                return call(*arguments, **options)
+            if name == "write":
+                call(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            if self.code is not None:
+                raise OSError(self.code, os.strerror(self.code))
+            self.is_dead = True
+            raise Stop
+
+        return counted
+
+    def _find(self, place: Any) -> str | None:
+        """Return the name of a file or open file below the folder."""
+        name = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else str(place)
+        return name if Path(name).is_relative_to(self.folder) else None
+
+
+CHANGING = ("open", "write", "fsync", "replace", "link", "unlink", "mkdir", "rmdir", "ftruncate")
+
+
+def run_stopped(folder: Path, k: int, *arguments: object, only: str = "") -> Disk:
+    """Run a command that is killed at its k-th change of a folder."""
+    with Disk(folder, k, only=only).between() as disk, contextlib.suppress(Stop):
+        run(*arguments)
+    return disk
+
+
+def choose(calls: list[str]) -> list[int]:
+    """Return where calls of each kind come first: after such a call, numbers in names aside."""
+    kinds = [re.sub(r"\d+", "#", call) for call in calls]
+    places: dict[tuple[str, str], int] = {}
+    for k, pair in enumerate(zip(["", *kinds], kinds, strict=False)):
+        places.setdefault(pair, k)
+    return [*places.values(), len(calls) - 1]
+
+
+# The commands
+
+
+@dataclass(frozen=True)
+class Work:
+    """What commands read, and the words of each command but for its output."""
+
+    folder: Path
+    words: dict[str, tuple[object, ...]]
+    whole: dict[str, Tree]
+
+    def start(
+        self, name: str, out: Path, *options: object, other: bool = False
+    ) -> tuple[object, ...]:
+        """Return the words of a command; those of another plan have one option more."""
+        return (*self.words[name], "-o", out, *options, *(OTHER[name] if other else ()))
+
+    def run(self, name: str, out: Path, *options: object, other: bool = False) -> Result:
+        return run(*self.start(name, out, *options, other=other))
+
+
+RUNS = ("tokenize", "import", "pack", "split")  # which are continued
+OTHER: dict[str, tuple[object, ...]] = {  # one option more, which changes the plan
+    "tokenize": ("--eos", "<eos>"),
+    "import": ("--on-bad-record", "skip"),
+    "pack": ("--drop-longer", 22),
+    "split": ("--drop-longer", 22),
+}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    folder = tmp_path_factory.mktemp("work")
+    # What goes to rejects.jsonl, and to special_tokens.jsonl.
+    (folder / "text.txt").write_bytes(TEXT.encode() + b"no text: \xff\na token as text: <eos>\n")
+    rows = [{"input_ids": [n % 7 + 1] * (n % 5 + 1)} for n in range(70)]
+    (folder / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store, one = folder / "store", ("--num-workers", 1)
+    words: dict[str, tuple[object, ...]] = {
+        "tokenize": ("tokenize", folder / "text.txt", "--part-bytes", 600, *one)
+        + ("--encoding-errors", "skip"),
+        "import": ("import", folder / "ids.jsonl", "--vocab-size", 9, "--part-bytes", 600, *one),
+        "pack": ("pack", store, "--batch-size", 4, "--shard-bytes", 3500, *one),
+        "split": ("pack", store, "--split", "a=0.5,b=0.5", "--batch-size", 4, *one),
+        "nanogpt": ("export", store, "--to", "nanogpt"),
+        "megatron": ("export", store, "--to", "megatron"),
+        "unpack": ("unpack", folder / "shards"),
+        "train": ("train-tokenizer", folder / "text.txt", "--vocab-size", 300)
+        + ("--encoding-errors", "skip"),
+        "plot": ("inspect", store, "--plot"),
+    }
+    whole: dict[str, Tree] = {}
+    made = Work(folder, words, whole)
+    for name, out in (("tokenize", store), ("pack", folder / "shards")):
+        assert made.run(name, out).exit_code == 0
+    for name in RUNS:
+        result = made.run(name, folder / name / "out")
+        assert result.exit_code == 0, result.stderr
+        whole[name] = read_tree(folder / name / "out")
+        assert find_temporary(folder / name) == []
+    return made
+
+
+@pytest.fixture
+def place(work: Work, tmp_path: Path) -> Iterator[Path]:
+    """Return a new folder beside those of the whole outputs: relative paths are the same."""
+    folder = work.folder / tmp_path.name
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+# What is in the folder of the output, and what becomes of it
+
+PIECE = {
+    "tokenize": "part-00000.bin",
+    "import": "part-00000.idx",
+    "pack": "shard-00000.safetensors",
+    "split": "a/shard-00000.safetensors",
+}
+STRANGE = ("notes.txt", "model.safetensors", ".hidden", ".a.tmp", "deep")  # names of no run
+
+
+def finish(work: Work, name: str, out: Path) -> None:
+    shutil.copytree(work.folder / name / "out", out)
+
+
+def finish_other(work: Work, name: str, out: Path) -> None:
+    assert work.run(name, out, other=True).exit_code == 0
+
+
+def stop_at(only: str, *, other: bool = False) -> Callable[..., None]:
+    """Return what kills a run at the first call of a pattern."""
+
+    def stop(work: Work, name: str, out: Path) -> None:
+        words = work.start(name, out, other=other)
+        assert run_stopped(out, 0, *words, only=only).is_dead
+        assert (out / ".lock").exists(), "nothing is cleaned up by the dead"
+
+    return stop
+
+
+AT_END = r"replace .*/out/\.manifest.json"
+
+
+def put(file: str, data: bytes | None, *, first: Callable[..., None] | None = None) -> Any:
+    """Return what writes a file, or makes a folder, into the output."""
+
+    def write(work: Work, name: str, out: Path) -> None:
+        if first is not None:
+            first(work, name, out)
+        path = out / file.format(piece=PIECE[name], receipt=PIECE[name].split(".")[0] + ".json")
+        if data is None:
+            path.mkdir(parents=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    return write
+
+
+def lose_piece(work: Work, name: str, out: Path) -> None:
+    finish(work, name, out)
+    (out / PIECE[name]).unlink()
+
+
+def cut_piece(work: Work, name: str, out: Path) -> None:
+    finish(work, name, out)
+    os.truncate(out / PIECE[name], 7)
+
+
+def cut_unfinished(work: Work, name: str, out: Path) -> None:
+    stop_at(AT_END)(work, name, out)
+    os.truncate(out / PIECE[name], 7)
+
+
+def link(target: str) -> Callable[..., None]:
+    def make(work: Work, name: str, out: Path) -> None:
+        (out.parent / "real").mkdir()
+        out.symlink_to(target)
+
+    return make
+
+
+def of_other_command(work: Work, name: str, out: Path) -> None:
+    others = {"tokenize": "import", "import": "tokenize", "pack": "tokenize", "split": "pack"}
+    shutil.copytree(work.folder / others[name] / "out", out)
+
+
+# (state, what makes it, then the same command, and with --overwrite): "made": the whole output,
+# and what is strange stays; "done": nothing changes; else the error, and nothing changes.
+STATES: list[tuple[str, Callable[..., None], str, str]] = [
+    ("nothing", lambda *_: None, "made", "made"),
+    ("empty", lambda _, __, out: out.mkdir(), "made", "made"),
+    ("finished", finish, "done", "made"),
+    ("finished, other", finish_other, "4 holds a run that differs", "made"),
+    ("stopped", stop_at(AT_END), "made", "made"),
+    ("stopped at the first file", stop_at("replace"), "made", "made"),
+    ("stopped at its last", stop_at("unlink .*/plan.json"), "done", "made"),
+    ("stopped, other", stop_at(AT_END, other=True), "4 holds a run that differs", "made"),
+    (
+        "stopped early, other",
+        stop_at(r"replace .*/\.(part|shard|tokenizer)", other=True),
+        "made",
+        "made",
+    ),
+    ("stranger", put("notes.txt", b"x"), "4 holds other files (notes.txt)", "made"),
+    ("hidden stranger", put(".hidden", b"x"), "4 holds other files (.hidden)", "made"),
+    ("strange folder", put("deep/notes.txt", b"x"), "4 holds other files (deep)", "made"),
+    ("finished, stranger", put("model.safetensors", b"x", first=finish), "4 holds other", "made"),
+    ("temporary", put(".x.bin.123.tmp", b"x"), "made", "made"),
+    ("like temporary", put(".a.tmp", b"x"), "4 holds other files (.a.tmp)", "made"),
+    ("lock of the dead", put(".lock", b"host 1"), "made", "made"),
+    ("half a lock", put(".lock", b"ho"), "made", "made"),
+    ("strange lock", put(".lock", b"{}"), "4 .lock: not a lock file", "4 .lock: not a lock"),
+    ("folder as lock", put(".lock", None), "4 .lock: not a lock file", "4 .lock: not a lock"),
+    ("of another command", of_other_command, "4 holds", "4 holds"),
+    ("strange manifest", put("manifest.json", b'{"name": "web page"}'), "4 ", "4 "),
+    ("strange plan", put("plan.json", b"plan: go home"), "4 ", "4 "),
+    ("piece alone", put("{piece}", b"ids"), "4 holds", "4 holds"),
+    ("folder as file", put("{receipt}", None, first=finish), "5 ", "4 "),
+    ("lost piece", lose_piece, "4 ", "made"),
+    ("cut piece", cut_piece, "4 ", "made"),
+    ("stopped, cut piece", cut_unfinished, "made", "made"),
+    ("stopped, cut receipt", put("{receipt}", b"{", first=stop_at(AT_END)), "made", "made"),
+    ("file", lambda _, __, out: out.write_text("x"), "5 File exists", "5 File exists"),
+    ("link", link("real"), "made", "made"),
+    ("broken link", link("none"), "5 ", "5 "),
+]
+OF_SPLITS = {  # whose folders are runs of their own
+    "stopped at its last": ("made", "made"),
+    "stopped early, other": ("4 holds a run that differs", "made"),
+    "stopped, cut piece": ("4 ", "made"),
+}
+NOT_OF_SPLITS = ("piece alone", "folder as file")
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("state", "make", "plain", "overwritten"), STATES)
+def test_output_that_holds_something(
+    work: Work,
+    place: Path,
+    name: str,
+    state: str,
+    make: Callable[..., None],
+    plain: str,
+    overwritten: str,
+) -> None:
+    out = place / "out"
+    if name == "split":
+        if state in NOT_OF_SPLITS:
+            return
+        plain, overwritten = OF_SPLITS.get(state, (plain, overwritten))
+    for options, expected in [((), plain), (("--overwrite",), overwritten)]:
+        make(work, name, out)
+        before, inside = read_tree(place), read_tree(out)
+        strange = {key: inside[key] for key in inside if key.split("/")[0] in STRANGE}
+        result = work.run(name, out, *options)
+        if expected in ("made", "done"):
+            assert result.exit_code == 0, result.stderr
+            assert ("already complete" in result.stdout) == (expected == "done")
+            assert read_tree(out) == work.whole[name] | strange
+        else:
+            code, _, fragment = expected.partition(" ")
+            assert result.exit_code == int(code), result.stderr
+            assert result.stdout == ""
+            assert fragment in result.stderr
+            assert str(out) in result.stderr
+            after = read_tree(place)
+            if state.startswith("stopped"):  # what the dead left may go
+                before = {key: before[key] for key in before if not re.search(DEAD, key)}
+            assert after == before
+        for path in place.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+# A disk that fails, and kills, at every call
+
+
+CODES = (None, errno.ENOSPC, errno.EIO)
+LEFT = {"split": ("a/.lock", "b/.lock")}  # of dead processes, in a split that is finished
+SAID = {
+    errno.ENOSPC: "free some disk space, then run the same command again",
+    errno.EIO: "fix the disk, then run the same command again",
+}
+
+
+def check_fault(result: Result, code: int, out: Path) -> None:
+    """Assert that an error of the disk names a file, and says what to do."""
+    assert result.exit_code == 5, result.output
+    found = f"Error: {re.escape(str(out))}\\S*: {os.strerror(code)}\n\nhint: {SAID[code]}\n"
+    assert re.search(found + "$", result.stderr), result.stderr
+    assert not re.search(r"\.tmp:", result.stderr), "the name that the file will have"
+    assert find_temporary(out.parent) == []
+
+
+def can_open(folder: Path) -> bool:
+    """Return whether a folder counts as a finished store or shard set."""
+    is_store = b"seqpack.tokens" in (folder / "manifest.json").read_bytes()
+    try:
+        (open_store if is_store else open_shards)(folder)
+    except FolderError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_is_lost_whichever_call_goes_wrong(
+    work: Work, place: Path, name: str, replaces: bool
+) -> None:
+    """Each kind of call once; the run after it has the bytes of one that nothing disturbed."""
+    earlier = place / "earlier"
+    if replaces:
+        assert work.run(name, earlier, other=True).exit_code == 0
+    words = work.start(name, place / "out", *["--overwrite"] * replaces)
+    k, calls = -1, [""]
+    places = [-1]  # first without a fault
+    while places:
+        k = places.pop(0)
+        out = place / "out"
+        if replaces:
+            shutil.copytree(earlier, out)
+        code = CODES[k % 3]
+        result = None
+        with Disk(place, k, code).between() as disk, contextlib.suppress(Stop):
+            result = run(*words)
+        if k < 0:
+            calls = disk.calls
+            places = choose(calls)[replaces :: 7 if replaces else 3]
+            assert len(places) > 5
+        elif code is not None and not re.search(r"^rmdir|^unlink .*/\.lock", calls[k]):
+            assert result is not None
+            check_fault(result, code, out)
+        is_begun = (out / "plan.json").exists()
+        is_new = is_begun and not (out / "manifest.json").exists()  # without --overwrite too
+        is_finished = (out / "manifest.json").exists() and not is_begun
+        if is_finished:
+            found = {key: data for key, data in read_tree(out).items() if not re.search(DEAD, key)}
+            assert found in (work.whole[name], read_tree(earlier)), calls[k]
+        elif (out / "manifest.json").exists() and name != "split":
+            assert not can_open(out), calls[k]
+        again = run(*words[: len(words) - (replaces and is_new)])
+        assert again.exit_code == 0, f"{calls[k]}: {again.output}"
+        found = read_tree(out)
+        for lock in LEFT.get(name, ()):
+            found.pop(lock, None)
+        assert found == work.whole[name], calls[k]
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "replaces"),
+    [("megatron", True), ("nanogpt", False), ("unpack", True), ("unpack", False), ("train", False)],
+)
+def test_export_can_be_run_again_whichever_call_goes_wrong(
+    work: Work, place: Path, name: str, replaces: bool
+) -> None:
+    """All files are those of before or the new ones, and nothing temporary stays at the end."""
+    out, trees = place / "made" / "out", list[Tree]()
+    out.parent.mkdir()
+    for words in ([LESS[name](work)] if replaces else []) + [work.words[name]]:
+        assert run(*words, "-o", out, "--overwrite").exit_code == 0
+        trees.append(read_tree(out.parent))
+    before, after = trees if replaces else ({}, trees[0])
+    assert before != after
+    words = (*work.words[name], "-o", out, *["--overwrite"] * replaces)
+    write_tree(out.parent, before)
+    with Disk(out.parent).between() as disk:
+        assert run(*words).exit_code == 0
+    places = choose(disk.calls)
+    for k in places:
+        write_tree(out.parent, before)
+        result = None
+        with Disk(out.parent, k, CODES[k % 3]).between(), contextlib.suppress(Stop):
+            result = run(*words)
+        tree = read_tree(out.parent)
+        found = {key: tree[key] for key in tree if not re.search(r"(^|/)\.", key)}
+        assert (
+            (result is not None and result.exit_code == 5) or CODES[k % 3] is None or found == after
+        )
+        ids = {key for key in found if found[key] is not None and not key.endswith(".json")}
+        assert any({key: found[key] for key in ids}.items() <= each.items() for each in trees)
+        if tree != after:
+            again = run(*words, *["--overwrite"] * (found == after and not replaces))
+            assert again.exit_code == 0, f"{disk.calls[k]}: {again.output}"
+        assert read_tree(out.parent) == after, disk.calls[k]
+
+
+LESS: dict[str, Callable[[Work], tuple[object, ...]]] = {  # what makes other files
+    "megatron": lambda work: ("export", work.folder / "import" / "out", "--to", "megatron"),
+    "unpack": lambda work: (*work.words["unpack"], "--text"),
+}
+
+
+def write_tree(folder: Path, files: Tree) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for name, data in files.items():
+        if isinstance(data, bytes):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+
+
+# Errors of the user, between two runs and during one
+
+
+@pytest.mark.parametrize("name", ["tokenize", "import"])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda data: data.replace(b"1", b"2", 1), 4),
+        (lambda data: data + data[: data.index(b"\n") + 1], 4),
+        (lambda data: data[: data.rindex(b"\n", 0, -60) + 1], 4),
+        (lambda data: data, 0),
+    ],
+    ids=["other", "longer", "shorter", "same"],
+)
+def test_input_that_changed_between_two_runs_is_named(
+    work: Work, place: Path, name: str, change: Callable[[bytes], bytes], code: int
+) -> None:
+    source = place / Path(str(work.words[name][1])).name
+    source.write_bytes((work.folder / source.name).read_bytes())
+    words = (name, source, *work.words[name][2:], "-o", place / "out")
+    assert run_stopped(place / "out", 0, *words, only=AT_END).is_dead
+    source.write_bytes(change(source.read_bytes()))
+    result = run(*words)
+    assert result.exit_code == code, result.output
+    if code:
+        assert str(source) in result.stderr.splitlines()[0]
+        assert run("inspect", place / "out").exit_code == 4
+        assert run(*words, "--overwrite").exit_code == 0
+    run(*words[:-1], place / "fresh")
+    assert read_tree(place / "out") == read_tree(place / "fresh")
+
+
+def rewrite(path: Path) -> None:
+    later = path.stat().st_mtime_ns + 10**9
+    path.write_bytes(path.read_bytes().upper())
+    os.utime(path, ns=(later, later))
+
+
+def replace_whole(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes().upper())
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    "change", [rewrite, replace_whole, Path.unlink, lambda path: os.truncate(path, 700)]
+)
+def test_input_that_changes_while_it_is_read_is_named(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    text, waiting = tmp_path / "text.txt", [change]
+    text.write_text(TEXT * 3)
+
+    def on_advance(_: int) -> None:
+        while waiting:
+            waiting.pop()(text)
+
+    progress, options = Progress(on_advance=on_advance), TokenizeOptions(part_bytes=600)
+    with pytest.raises(seqpack_cli.SeqpackError, match=re.escape(str(text))):
+        tokenize(text, tmp_path / "out", options, executor=HERE, progress=progress)
+    assert run("inspect", tmp_path / "out").exit_code == 4
+
+
+def test_failure_is_told_to_who_looks_at_the_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n')
+    words = ("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--part-bytes", 14)
+    error = run(*words)
+    assert error.exit_code == 3
+    shown = run("inspect", tmp_path / "out")
+    assert shown.exit_code == 4
+    assert f"it ended with: {error.stderr.splitlines()[0].removeprefix('Error: ')}" in shown.stderr
+    assert error.stderr.splitlines()[-1].removeprefix("hint: ") in shown.stderr
+    assert "hint: for tokenize: " in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "again", "shown"),
+    [
+        ("tokenize", "3 of 3 parts were already finished", "3 parts finished"),
+        ("import", "3 of 3 parts were already finished", "3 parts finished"),
+        ("pack", "3 of 3 shards were finished before", "3 shards finished"),
+        ("split", "", "2 of 2 splits finished"),
+    ],
+)
+def test_stopped_run_says_how_far_it_is(
+    work: Work, place: Path, name: str, again: str, shown: str
+) -> None:
+    out = place / "out"
+    stop_at(AT_END)(work, name, out)
+    result = run("inspect", out)
+    assert result.exit_code == 4
+    assert f"incomplete run, {shown}, no manifest.json" in result.stderr
+    command = {"split": "pack --split"}.get(name, name)
+    hint = f"hint: run the same {command} command again: it continues where it stopped\n"
+    assert result.stderr.endswith(hint)
+    result = work.run(name, out, "--json")
+    assert result.exit_code == 0
+    assert again in result.stderr
+    assert json.loads(result.stdout)
+    result = work.run(name, out, "-q")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+# Two at a time
+
+
+def test_folder_in_use_is_refused_until_its_holder_is_dead(work: Work, place: Path) -> None:
+    """The lock is the kernel's; the file only says whose it is."""
+    out = place / "out"
+    out.mkdir()
+    script = (
+        "import fcntl, os, sys\n"
+        "file = open(sys.argv[1], 'w')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "file.write(f'{os.uname().nodename} {os.getpid()}')\n"
+        "file.flush()\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, str(out / ".lock")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as holder:  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "held\n"
+        before = read_tree(place)
+        for name in RUNS:
+            for options in ((), ("--overwrite",)):
+                result = work.run(name, out, *options)
+                assert result.exit_code == 4
+                assert f"{out}: process {holder.pid} on {os.uname().nodename}" in result.stderr
+                assert "hint: wait until it ends" in result.stderr
+        assert read_tree(place) == before
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert work.run("pack", out).exit_code == 0
+    assert read_tree(out) == work.whole["pack"]
+
+
+def test_second_thread_is_refused_and_disturbs_nothing(work: Work, place: Path) -> None:
+    results: list[Result] = []
+
+    def on_advance(_: int) -> None:
+        if not results:
+            results.append(work.run("pack", place / "out", "--overwrite"))
+
+    store, progress = work.folder / "store", Progress(on_advance=on_advance)
+    options = PackOptions(batch_size=4, shard_bytes=3500)
+    pack(store, place / "out", options, executor=HERE, progress=progress)
+    assert results[0].exit_code == 4
+    assert f"process {os.getpid()} on" in results[0].stderr
+    assert read_tree(place / "out") == work.whole["pack"]
+
+
+def test_runs_in_two_threads_are_those_of_one(work: Work, place: Path) -> None:
+    def make(number: int) -> None:
+        pack(work.folder / "store", place / str(number), options, executor=HERE)
+
+    options = PackOptions(batch_size=4, shard_bytes=3500)
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(3):
+        found = read_tree(place / str(number))
+        assert found.keys() == work.whole["pack"].keys()
+        assert found["shard-00000.safetensors"] == work.whole["pack"]["shard-00000.safetensors"]
+
+
+# Processes
+
+
+@pytest.mark.parametrize("name", ["tokenize", "pack"])
+def test_workers_write_the_same_bytes(work: Work, place: Path, name: str) -> None:
+    words = [2 if word == 1 else word for word in work.words[name]]
+    assert run(*words, "-o", place / "out").exit_code == 0
+    assert read_tree(place / "out") == work.whole[name]
+    assert json.loads((place / "out" / "run.json").read_text())["versions"]["seqpack"]
+
+
+HELD = """
+import os, signal, sys
+from seqpack_cli.cli.main import main
+
+def stop(event, values):
+    if event == "os.rename" and ".part-00001.bin" in str(values[0]):
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+sys.addaudithook(stop)
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 130)])
+def test_process_that_is_ended_leaves_a_run_that_continues(
+    work: Work, place: Path, number: str, code: int
+) -> None:
+    words = work.start("tokenize", place / "out")
+    command = [sys.executable, "-c", HELD, number, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr == ("" if code < 0 else "\nInterrupted: run the same command again\n")
+    assert bool(find_temporary(place / "out")) == (code < 0)
+    result = run(*words)
+    assert result.stderr == "note: 1 of 3 parts were already finished\n"
+    assert read_tree(place / "out") == work.whole["tokenize"]
+
+
+# A single file
+
+
+FILES = ("unpack", "train")
+
+
+def cut_off(path: Path, data: bytes) -> None:
+    path.write_bytes(data[:3000])
+
+
+# (state, what makes it, then the exit code, and with --overwrite; a fragment of both errors)
+FILE_STATES: list[tuple[str, Callable[[Path, bytes], object], int, int, str]] = [
+    ("nothing", lambda path, _: None, 0, 0, ""),
+    ("the same", lambda path, data: path.write_bytes(data), 4, 0, "already exists"),
+    ("its beginning", cut_off, 4, 0, "already exists"),
+    ("empty", lambda path, _: path.write_bytes(b""), 4, 0, "already exists"),
+    ("of others", lambda path, _: path.write_bytes(b"a thesis"), 4, 4, "already exists|not "),
+    ("JSON", lambda path, _: path.write_bytes(b'{"a": 1}\n'), 4, 4, "already exists|not "),
+    ("folder", lambda path, _: path.mkdir(), 4, 4, "a folder, expected a file"),
+    ("pipe", lambda path, _: os.mkfifo(path), 4, 4, "already exists|not a regular file"),
+    ("link", lambda path, _: path.symlink_to("none"), 4, 4, "a symbolic link, expected"),
+    (
+        "in a store",
+        lambda path, _: (path.parent / "manifest.json").write_text(
+            '{\n "format": "seqpack.tokens",\n "options": {}\n}\n'
+        ),
+        4,
+        4,
+        "holds a store or shards",
+    ),
+    (
+        "beside a manifest of others",
+        lambda path, _: (path.parent / "manifest.json").write_text('{"name": "page"}'),
+        0,
+        0,
+        "",
+    ),
+    (
+        "left over",
+        lambda path, _: (path.parent / f".{path.name}.12.tmp").write_bytes(b"half"),
+        0,
+        0,
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_is_replaced_only_if_it_is_of_the_same_command(
+    work: Work, place: Path, name: str
+) -> None:
+    assert work.run(name, place / "whole.json").exit_code == 0
+    data = (place / "whole.json").read_bytes()
+    for state, make, plain, overwritten, fragment in FILE_STATES:
+        if (state, name) == ("its beginning", "train"):
+            continue  # no JSON, so nobody's tokenizer
+        for options, code in (((), plain), (("--overwrite",), overwritten)):
+            folder = place / "in"
+            folder.mkdir()
+            path = folder / "out.json"
+            make(path, data)
+            before = read_tree(folder)
+            result = work.run(name, path, *options)
+            assert result.exit_code == code, (state, result.output)
+            if code:
+                assert re.search(fragment, result.stderr), (state, result.stderr)
+                assert read_tree(folder) == before, state
+            else:
+                kept = {key: before[key] for key in before if not re.search(DEAD, key)}
+                assert read_tree(folder) == {**kept, "out.json": data}, state
+            shutil.rmtree(folder)
+    for out in (place / "none" / "out.json", place / "in/"):
+        assert work.run(name, out, "--overwrite").exit_code in (2, 4, 0)
+    assert not (place / "none").exists()
+
+
+def test_file_that_appears_during_the_work_stays(work: Work, place: Path) -> None:
+    """Without --overwrite the new name is a link, which never replaces another."""
+    out = place / "rows.jsonl"
+    write = os.write
+
+    def appear(file: int, data: bytes) -> int:
+        out.write_bytes(b"a thesis")
+        return write(file, data)
+
+    for options in ((), ("--overwrite",)):
+        out.unlink(missing_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "write", appear)
+            assert work.run("unpack", out, *options).exit_code in (4, 5)
+        assert out.read_bytes() == b"a thesis"
+        assert [path.name for path in place.iterdir()] == ["rows.jsonl"]
+
+
+def test_disk_without_hard_links_takes_files_too(
+    work: Work, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert work.run("unpack", place / "rows.jsonl").exit_code == 0
+    assert [path.name for path in place.iterdir()] == ["rows.jsonl"]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
+@pytest.mark.parametrize("name", [*RUNS, *FILES])
+def test_folder_that_takes_no_file_is_named(work: Work, place: Path, name: str, code: int) -> None:
+    with Disk(place, 0, code).between():
+        result = work.run(name, place / "out")
+    assert result.exit_code == 5
+    assert f"Error: {place}/out" in result.stderr
+    assert result.stderr.endswith(f": {os.strerror(code)}\n\nhint: choose another -o\n")
+    assert list(place.iterdir()) == []
