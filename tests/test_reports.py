@@ -851,7 +851,6 @@ CHANGED: list[tuple[str, str, int, list[str]]] = [
     ("padded left", "data", -1, ["num_differing 1"]),
     ("packed columns", "column.id", 1, ["id 1"]),
     ("padded filler", "column.score", 0, ["score 1"]),
-    ("varlen pieces", "column.id", 2, ["id 1"]),
 ]
 
 
