@@ -17,7 +17,6 @@ from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import LIMITS, Limits, set_limits
-from seqpack_cli.limits import LIMITS, Limits, set_limits
 from seqpack_cli.runs.progress import reporting_to
 from seqpack_cli.runs.spawned_workers import WorkerDiedError
 from seqpack_cli.runs.version import __version__
@@ -39,7 +38,6 @@ class Common:
     function: Callable[[Any], Any]
     version: str = field(default_factory=lambda: __version__)
     folder: str = field(default_factory=os.getcwd)
-    limits: Limits = field(default_factory=lambda: LIMITS)
     limits: Limits = field(default_factory=lambda: LIMITS)
 
 
@@ -133,7 +131,6 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
             f" expected {common.version} as on the machine that started the run",
             hint=SAME_VERSION_HINT.format(common.version),
         )
-    set_limits(common.limits)
     set_limits(common.limits)
     with contextlib.suppress(OSError):  # without the folder, only absolute paths work
         os.chdir(common.folder)
