@@ -39,7 +39,6 @@ class Common:
     version: str = field(default_factory=lambda: __version__)
     folder: str = field(default_factory=os.getcwd)
     limits: Limits = field(default_factory=lambda: LIMITS)
-    limits: Limits = field(default_factory=lambda: LIMITS)
 
 
 Calls = dict[Any, Any]  # tasks, by the references to their results
@@ -132,7 +131,6 @@ def _call(common: Common, task: Any) -> tuple[Any, int, int]:
             f" expected {common.version} as on the machine that started the run",
             hint=SAME_VERSION_HINT.format(common.version),
         )
-    set_limits(common.limits)
     set_limits(common.limits)
     with contextlib.suppress(OSError):  # without the folder, only absolute paths work
         os.chdir(common.folder)
