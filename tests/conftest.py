@@ -70,6 +70,7 @@ if "hypothesis" not in _missing:
         "seqpack",
         deadline=None,
         max_examples=50,
+        derandomize=bool(os.environ.get("CI")),  # what fails there has to fail again
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     settings.load_profile("seqpack")

@@ -58,7 +58,7 @@ def read_tree(folder: Path) -> Tree:
     for path in sorted(folder.rglob("*")):
         data: bytes | str | None = None
         if path.is_symlink():
-            data = os.readlink(path)
+            data = str(path.readlink())
         elif path.is_file():
             data = path.read_bytes()
         if path.name != "run.json":
@@ -124,7 +124,7 @@ class Disk:
 
     def _find(self, place: Any) -> str | None:
         """Return the name of a file or open file below the folder."""
-        name = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else str(place)
+        name = str(Path(f"/proc/self/fd/{place}").readlink() if isinstance(place, int) else place)
         return name if Path(name).is_relative_to(self.folder) else None
 
 
@@ -186,16 +186,20 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     (folder / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     store, one = folder / "store", ("--num-workers", 1)
     words: dict[str, tuple[object, ...]] = {
-        "tokenize": ("tokenize", folder / "text.txt", "--part-bytes", 600, *one)
-        + ("--encoding-errors", "skip"),
+        "tokenize": (
+            *("tokenize", folder / "text.txt", "--part-bytes", 600, *one),
+            *("--encoding-errors", "skip"),
+        ),
         "import": ("import", folder / "ids.jsonl", "--vocab-size", 9, "--part-bytes", 600, *one),
         "pack": ("pack", store, "--batch-size", 4, "--shard-bytes", 3500, *one),
         "split": ("pack", store, "--split", "a=0.5,b=0.5", "--batch-size", 4, *one),
         "nanogpt": ("export", store, "--to", "nanogpt"),
         "megatron": ("export", store, "--to", "megatron"),
         "unpack": ("unpack", folder / "shards"),
-        "train": ("train-tokenizer", folder / "text.txt", "--vocab-size", 300)
-        + ("--encoding-errors", "skip"),
+        "train": (
+            *("train-tokenizer", folder / "text.txt", "--vocab-size", 300),
+            *("--encoding-errors", "skip"),
+        ),
         "plot": ("inspect", store, "--plot"),
     }
     whole: dict[str, Tree] = {}
@@ -731,7 +735,7 @@ def cut_off(path: Path, data: bytes) -> None:
 
 # (state, what makes it, then the exit code, and with --overwrite; a fragment of both errors)
 FILE_STATES: list[tuple[str, Callable[[Path, bytes], object], int, int, str]] = [
-    ("nothing", lambda path, _: None, 0, 0, ""),
+    ("nothing", lambda *_: None, 0, 0, ""),
     ("the same", lambda path, data: path.write_bytes(data), 4, 0, "already exists"),
     ("its beginning", cut_off, 4, 0, "already exists"),
     ("empty", lambda path, _: path.write_bytes(b""), 4, 0, "already exists"),

@@ -6,7 +6,6 @@ nothing of seqpack.
 
 from __future__ import annotations
 
-import ast
 import json
 import random
 from pathlib import Path
@@ -30,7 +29,6 @@ from oracle.stores import PageStore, StoreWriter, read_store
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
 from seqpack_cli.shards.split_manifest import open_splits
 
-ORACLE = Path(__file__).parents[1] / "oracle"
 LETTERS = "abcdefghij klmnop"
 
 
@@ -578,29 +576,6 @@ def test_input_without_a_token_is_an_error_and_leaves_no_store(tmp_path: Path) -
     message = f"{tmp_path / 'empty.txt'}: no document with a token (2 documents read)"
     check_refused(result, 3, message)
     assert not (tmp_path / "tokens").exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    sorted(path.name for path in ORACLE.glob("*.py")),
-)
-def test_reader_and_writer_use_nothing_of_seqpack(name: str) -> None:
-    tree = ast.parse((ORACLE / name).read_text())
-    imported = {
-        alias.name if isinstance(node, ast.Import) else node.module or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    standard = {"__future__", "ast", "collections", "collections.abc", "dataclasses", "itertools"}
-    standard |= {"fractions", "json", "os", "pathlib", "re", "struct", "typing"}
-    assert imported <= standard | {
-        "numpy",
-        "safetensors.numpy",
-        "xxhash",
-        "blake3",
-        *(f"oracle.{path.stem}" for path in ORACLE.glob("*.py")),
-    }
 
 
 # Pairs

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from seqpack_cli.batching.hash_mixing import PASSES, ROUNDS, SPLIT, mix, to_bound
 from seqpack_cli.errors import MAX_SEED
+from seqpack_cli.limits import LIMITS
 
 PURPOSES = (SPLIT, PASSES, ROUNDS)
 HASHES = st.integers(0, 2**64 - 1)
@@ -38,7 +39,7 @@ def test_mixed_hashes_stay_as_they_are(purpose: str, seed: int, expected: list[i
 @given(st.lists(HASHES, max_size=9), st.integers(0, MAX_SEED), st.sampled_from(PURPOSES))
 def test_mix_agrees_with_the_slow_one(hashes: list[int], seed: int, purpose: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seqpack_cli.batching.hash_mixing.HASHES_PER_BLOCK", 4)
+        patch.setattr(LIMITS, "entries_in_cache", 4)
         mixed = mix(np.array(hashes, np.uint64), seed, purpose)
     assert mixed.dtype == np.uint64
     assert mixed.tolist() == [slow_mix(each, seed, purpose) for each in hashes]
