@@ -71,7 +71,7 @@ def draw(panel: Panel) -> Axes:
 
 
 def read_texts(path: Path) -> list[str]:
-    root = ElementTree.parse(path).getroot()  # noqa: S314 - our own
+    root = ElementTree.parse(path).getroot()
     assert root.tag == f"{SVG}svg"
     return [" ".join("".join(text.itertext()).split()) for text in root.iter(f"{SVG}text")]
 

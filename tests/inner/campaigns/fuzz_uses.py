@@ -260,7 +260,7 @@ def draw_picture(panels: Sequence[Panel], title: str | None = None) -> None:
     from seqpack_cli.reporting.pictures import picture
 
     drawn = picture._draw(panels, "svg", title=title, salt="fuzz")
-    ElementTree.fromstring(drawn)  # noqa: S314 - without a document type, as matplotlib writes it
+    ElementTree.fromstring(drawn)
 
 
 def read_items(folder: Path, choices: Choices) -> Iterator[None]:
