@@ -696,14 +696,15 @@ def test_workers_write_the_same_bytes(work: Work, place: Path, name: str) -> Non
 
 HELD = """
 import os, signal, sys
-from seqpack_cli.cli.main import main
+from seqpack_cli.__main__ import run
 
 def stop(event, values):
     if event == "os.rename" and ".part-00001.bin" in str(values[0]):
-        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        os.kill(os.getpid(), number)
 
+number = getattr(signal, sys.argv.pop(1))
 sys.addaudithook(stop)
-main(sys.argv[2:])
+run()
 """
 
 
