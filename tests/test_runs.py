@@ -436,7 +436,8 @@ def test_nothing_is_lost_whichever_call_goes_wrong(
             result = run(*words)
         if k < 0:
             calls = disk.calls
-            places = choose(calls)[replaces :: 11 if replaces else 5]
+            step = (11 if replaces else 5) * (2 if name == "split" else 1)
+            places = choose(calls)[replaces::step]
             assert len(places) >= 3
         elif code is not None and not re.search(r"^rmdir|^unlink .*/\.lock", calls[k]):
             assert result is not None
@@ -477,7 +478,7 @@ def test_export_can_be_run_again_whichever_call_goes_wrong(
     write_tree(out.parent, before)
     with Disk(out.parent).between() as disk:
         assert run(*words).exit_code == 0
-    places = choose(disk.calls)
+    places = choose(disk.calls)[::2]
     for k in places:
         write_tree(out.parent, before)
         result = None
