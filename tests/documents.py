@@ -213,7 +213,7 @@ def write_packed(path: Path, data: bytes) -> str:
 
 
 def refused(folder: Path, inputs: Sequence[object], said: str = "", **options: Any) -> DataError:
-    """Return the error about the last input, and check how it goes on; there is no store then."""
+    """Return the error about the last input, and check how it goes on and that no store is left."""
     output, names = new_folder(folder), list(map(str, inputs))
     with pytest.raises(DataError) as caught:
         tokenize(names, output, make_options(options), executor=ONE)
