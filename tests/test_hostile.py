@@ -75,7 +75,8 @@ def kept(path: Path) -> Iterator[Path]:
 
 # No reader opens a file outside: an audit hook sees each file that is opened.
 
-ROOTS = (sys.prefix, sys.base_prefix, "/proc", "/sys", "/usr", "/lib", "/dev", "/opt")
+PYTHON = (sys.prefix, sys.base_prefix)
+ROOTS = (*map(os.path.realpath, PYTHON), "/proc", "/sys", "/usr", "/lib", "/dev", "/opt")
 opened: set[str] = set()
 watching: list[bool] = []
 
