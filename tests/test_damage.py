@@ -21,6 +21,7 @@ from oracle.forger import (
     Draws,
     Forgery,
     Json,
+    add_empty_piece,
     add_empty_row,
     change_filler,
     change_json,
@@ -32,6 +33,7 @@ from oracle.forger import (
     follow_stores,
     load_json,
     load_tensors,
+    move_border,
     repeat_batch,
     save_json,
     show_batches,
@@ -204,6 +206,8 @@ ONLY: dict[Any, tuple[str, ...]] = {
     add_empty_row: ("rows", "chunk"),
     swap_streams: ("rows", "chunk", "streams", "rounds"),
     swap_neighbours: SHARING,
+    move_border: ("packed", "tokens", "padded", "left", "filler"),
+    add_empty_piece: SHARING,
 }
 
 
@@ -582,6 +586,16 @@ def test_damaged_file_of_a_store_is_refused_or_found(
     folder = own_stores(made, copy(PACKED_FROM[store]))
     change(folder / store)
     assert probe(folder / store, made / store, "spixdVW") == readers
+
+
+@pytest.mark.parametrize("store", ["plain", "more"])
+def test_damaged_index_of_either_of_two_stores_is_refused(
+    made: Path, copy: Callable[[str], Path], store: str
+) -> None:
+    path = copy("two")
+    flip(IDX, 34)(own_stores(made, path) / store)
+    with pytest.raises(FolderError, match=f"{store}.*{IDX}"):
+        find(path)
 
 
 @pytest.mark.parametrize("name", ["packed", "plain"])

@@ -1,33 +1,21 @@
 """Golden files: what every format version wrote is read for ever, and written again byte for byte.
 
-`make_golden.py` says how the files came to be; they are never edited. `expected.json` beside them
-holds documents and batches as something other than our reader and writer gave them.
+`make_golden.py` says how the files came to be; they are never edited. What they hold is what the
+page's reader in `oracle/` finds.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from batch_checks import check_batch
 from command import run
-from make_golden import (
-    COMMANDS,
-    DECODERS,
-    GOLDEN,
-    LINKS,
-    MATCHED,
-    SHARDS,
-    STORES,
-    make,
-    run_commands,
-    write_input,
-)
+from make_golden import GOLDEN, SHARDS, STORES, make, run_commands, write_input
+from oracle.batches import read_batches
 from oracle.stores import read_store
 
 from seqpack_cli import StoreDataset, open_shards, open_store
@@ -40,25 +28,6 @@ WRITES_OTHERWISE = (
 )
 ALL_STORES = [(version, name) for version in VERSIONS for name in STORES]
 ALL_SHARDS = [(version, name) for version in VERSIONS for name in SHARDS]
-ALL_SIDES = ALL_SHARDS + [(version, name) for version in VERSIONS for name in DECODERS]
-
-
-@cache
-def read_expected(version: str) -> dict[str, Any]:
-    """Return what the golden stores and shards of a version must hold."""
-    found: dict[str, Any] = json.loads((GOLDEN / version / "expected.json").read_bytes())
-    return found
-
-
-def list_sequences(version: str, *stores: str) -> list[list[int]]:
-    return [ids for name in stores for pieces in read_expected(version)[name] for ids in pieces]
-
-
-def find_stores(name: str) -> list[str]:
-    """Return the stores of golden shards, or of a decoder's side."""
-    encoder, *decoder = COMMANDS[name.removeprefix("decoder.").split("/")[0]].split("--decoder")
-    side = decoder[0] if name in DECODERS else encoder
-    return [word for word in side.split() if word in STORES]
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -66,7 +35,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("run.json", "expected.json")
+        if path.is_file() and path.name != "run.json"
     }
 
 
@@ -113,24 +82,19 @@ def test_golden_files_have_all_layouts_kinds_and_odd_counts() -> None:
 
 @pytest.mark.parametrize(("version", "name"), ALL_STORES)
 def test_golden_store_is_read(version: str, name: str) -> None:
-    folder, documents = GOLDEN / version / name, read_expected(version)[name]
+    folder = GOLDEN / version / name
     store, page = open_store(folder), read_store(folder)
     store.check_digest()
-    expected = list_sequences(version, name)
-    assert [ids.tolist() for ids in store] == page.sequences == expected
-    assert store.num_documents == len(page.hashes) == len(documents)
+    assert [ids.tolist() for ids in store] == page.sequences
+    assert store.num_documents == len(page.hashes)
     origins = [store.locate(index) for index in range(len(store))]
     assert [(x.source, x.record) for x in origins] == page.places
-    assert [(x.document, x.piece) for x in origins] == [
-        (document, piece)
-        for document, pieces in enumerate(documents)
-        for piece in range(len(pieces))
-    ]
+    assert [x.document for x in origins] == page.documents
     dataset = StoreDataset(folder)
     for column, values in page.columns.items():
+        kind = store.columns[column]
         for index, value in enumerate(values):
             found = dataset[index].columns[column]
-            kind = store.columns[column]
             if kind.class_names is not None or kind.is_per_token:
                 found = kind.spell(np.atleast_1d(np.asarray(found)))
                 found = found if kind.is_per_token else found[0]
@@ -144,44 +108,17 @@ def test_golden_rejects_are_as_they_were() -> None:
     assert [json.loads(line) for line in lines] == [{**place, "reason": reason}]
 
 
-def spell_batches(shards: Any) -> Iterator[dict[str, Any]]:
-    """Yield the batches of one side as `expected.json` spells them."""
-    for batch in shards:
-        starts = getattr(batch, "piece_starts", None)
-        starts = np.zeros_like(batch.original_indices) if starts is None else starts
-        is_padded = shards.layout == "padded"
-        rows = batch.ids if is_padded else batch.rows()
-        links = {name: getattr(batch, name, None) for name in (*LINKS, *MATCHED)}
-        indices = batch.original_indices.tolist()
-        yield {
-            "width": batch.ids.shape[1] if is_padded else None,
-            "num_filler_rows": batch.num_filler_rows if is_padded else 0,
-            **{name: array.tolist() for name, array in links.items() if array is not None},
-            "rows": [
-                [index, start, row.tolist()]
-                for index, start, row in zip(indices, starts.tolist(), rows, strict=True)
-            ],
-        }
-
-
-@pytest.mark.parametrize(("version", "name"), ALL_SIDES)
-def test_golden_shards_are_read(version: str, name: str) -> None:
-    shards = open_shards(GOLDEN / version / name.removeprefix("decoder."))
-    side = shards.decoder if name in DECODERS else shards
-    assert list(spell_batches(side)) == read_expected(version)[name]
-
-
 @pytest.mark.parametrize(("version", "name"), ALL_SHARDS)
-def test_golden_shards_are_verified_and_unpacked(tmp_path: Path, version: str, name: str) -> None:
+def test_golden_shards_are_read_and_verified(version: str, name: str) -> None:
     folder = GOLDEN / version / name
+    whole = open_shards(folder)
+    sides = {"": whole} if whole.decoder is None else {"": whole, "decoder.": whole.decoder}
+    for prefix, shards in sides.items():
+        for batch, page in zip(shards, read_batches(folder, prefix), strict=True):
+            assert page is not None and page.is_sound()
+            check_batch(shards, batch, page)
     report = json.loads(run("verify", folder, "--level", "roundtrip", "--json").stdout)
     assert (report["passed"], report["findings"]) == (True, [])
-    assert run("unpack", folder, "-o", tmp_path / "rows.jsonl").exit_code == 0
-    sequences = list_sequences(version, *find_stores(name))
-    for line in (tmp_path / "rows.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        repeated = row.get("columns", {}).get("overlap", 0)  # each token is written once
-        assert row["ids"] == sequences[row["index"]][repeated:]
 
 
 @pytest.mark.parametrize(("version", "name"), ALL_STORES + ALL_SHARDS)
@@ -193,7 +130,3 @@ def test_golden_folder_is_inspected_without_its_run_json(
     manifest = json.loads((tmp_path / "copy" / "manifest.json").read_bytes())
     found = json.loads(run("inspect", tmp_path / "copy", "--json").stdout)
     assert found["ledger"] == manifest["ledger"]
-    index = 1 if name in STORES else read_expected(version)[name][0]["rows"][0][0]
-    row = json.loads(run("inspect", tmp_path / "copy", "--sequence", index, "--json").stdout)
-    stores = [name] if name in STORES else find_stores(name)
-    assert row["ids"] == list_sequences(version, *stores)[index]

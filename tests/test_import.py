@@ -46,6 +46,7 @@ def test_import_knows_the_tokenizer(place: Path, tiny_tokenizer: Path, dtype: st
 
 IDS = '{"input_ids": [7, 8, 9]}\n'
 FLAT = np.array([1, 2, 7, 3], "<u2").tobytes()
+LATE = np.array([1, 2, 3] * 9 + [8, 3], "<u2").tobytes()
 ALONE: Given = {"eos": 7, "dtype": "uint16"}
 REFUSED_IDS: list[
     tuple[str | bytes, Given, str]
@@ -80,6 +81,7 @@ REFUSED_IDS: list[
     (FLAT, {**ALONE, "keep": ["n"]}, "expected records"),
     (FLAT, {**ALONE, "max_document_bytes": 4}, "a.bin:1: document larger than 4 bytes"),
     (FLAT * 9, {**ALONE, "eos": 3, "vocab_size": 7}, "a.bin:1: token 3 has id 7"),
+    (LATE, {**ALONE, "eos": 3, "vocab_size": 8, "part_bytes": 20}, "a.bin:10: token 1 has id 8"),
 ]
 
 

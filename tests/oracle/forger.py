@@ -6,6 +6,7 @@ Sizes, checksums, counts, ledgers and the manifest of splits are made to agree w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import struct
@@ -424,6 +425,24 @@ def move_row(forgery: Forgery, draws: Draws) -> bool:
     return True
 
 
+def move_border(forgery: Forgery, draws: Draws) -> bool:
+    """Let a batch begin a row earlier, if neither becomes wider."""
+    for shard in forgery.shards:
+        for (first, *_), (second, *_) in pairwise(shard):
+            longest = [max(row.length for row in side.rows) for side in (first, second)]
+            if len(first.rows) > 1 and [row.length for row in first.rows[-2:]] == longest:
+                second.rows.insert(0, first.rows.pop())
+                return True
+    return False
+
+
+def add_empty_piece(forgery: Forgery, draws: Draws) -> bool:
+    """Put a piece without an id after the first one."""
+    rows = draws.choice(forgery.batches)[0].rows
+    rows.insert(1, dataclasses.replace(rows[0], start=rows[0].start + rows[0].length, length=0))
+    return forgery.layout in SHARED
+
+
 def join_batches(forgery: Forgery, draws: Draws) -> bool:
     """Join two neighbours of one shard."""
     shard = draws.choice([shard for shard in forgery.shards if len(shard) > 1])
@@ -535,7 +554,7 @@ def double_in_batch(forgery: Forgery, draws: Draws) -> bool:
 FORGERIES = (
     *(swap_equal_rows, double_a_row, swap_rows, swap_batches, drop_batch, drop_row, move_row),
     *(join_batches, split_batch, repeat_batch, widen_batch, change_filler, move_cut),
-    *(swap_streams, swap_neighbours, add_empty_row, swap_shards),
+    *(swap_streams, swap_neighbours, add_empty_row, swap_shards, move_border, add_empty_piece),
 )
 
 
