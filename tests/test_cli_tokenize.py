@@ -136,3 +136,28 @@ def test_a_conversation_without_special_tokens_gives_a_note(tmp_path):
         "special tokens\n"
     )
     assert json.loads((tmp_path / "out/run.json").read_text())["chat_template"] == str(template)
+
+
+LOOKS = [
+    (
+        "corpus",
+        '{"text": "a"}\n' * 2,
+        "read as text although it looks like JSON lines: corpus; pass",
+    ),
+    ("a.txt", '{"text": "a"}\n' * 2, ""),
+    (
+        "rows.jsonl",
+        '{"index": 0, "text": "a"}\n',
+        "read as input although it looks like output of seqpack unpack --text: rows.jsonl",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "note"), LOOKS)
+def test_input_that_looks_like_another_format_is_noted(tmp_path, monkeypatch, name, data, note):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(data)
+    result = run("tokenize", name, "-o", "store")
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"note: {note}" if note else "")
+    assert bool(result.stderr) == bool(note)

@@ -142,7 +142,7 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
             {"tokenizer": "bytes"},
             "40 of 40 documents begin with id 257 (bos), 0 end with id 258 (eos)",
         ),
-        ({"vocab_size": 1000}, "the largest id is 257, less than half of --vocab-size 1,000"),
+        ({"vocab_size": 517}, "the largest id is 257, less than half of --vocab-size 517"),
         ({"vocab_size": 300}, "40 of 40 documents end with the same id twice, such as 9"),
         ({"vocab_size": 300, "keep": ["other"]}, "not read: 'more'"),
     ]

@@ -183,3 +183,13 @@ def test_secret_or_web_address_is_refused(text: Path) -> None:
         result = run("tokenize", source, "-o", text.parent / "store")
         assert result.exit_code == 2, result.output
     assert not (text.parent / "store").exists()
+
+
+def test_manifest_that_is_too_large_is_not_read(text: Path, url: str) -> None:
+    store = text.parent / "store"
+    assert run("tokenize", text, "-o", store).exit_code == 0
+    data = (store / "manifest.json").read_bytes()
+    write_object(f"{url}/store/manifest.json", data + b" " * (128 << 20))
+    result = run("inspect", f"{url}/store")
+    assert result.exit_code == 4
+    assert re.search(r"manifest.json: [\d,]+ bytes, expected at most", result.stderr)

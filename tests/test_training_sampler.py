@@ -319,6 +319,17 @@ def test_loop_is_counted_and_not_what_workers_fetched(many: tuple[Path, Costs]) 
     assert found == [spell(dataset[place]) for place in order]
 
 
+def test_rank_without_a_last_batch_goes_on_to_the_next_epoch(many: tuple[Path, Costs]) -> None:
+    dataset, given = ShardDataset(many[0])[:5], SamplerOptions(repeat=False)
+    for rank, number in ((0, 3), (1, 2)):
+        sampler = EpochSampler(dataset, rank=rank, world_size=2, options=given)
+        loader = make_loader(sampler, dataset, None)
+        assert len([*loader]) == number
+        assert (sampler.epoch, len(sampler)) == (1, number)
+    short = sampler.track(range(1))  # a loader that ends early
+    assert ([*short], sampler.epoch, len(sampler)) == ([0], 1, 1)
+
+
 def test_last_list_may_be_dropped(many: tuple[Path, Costs]) -> None:
     dataset = ShardDataset(many[0])[:5]
     sampler = EpochSampler(dataset)

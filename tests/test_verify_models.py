@@ -69,7 +69,7 @@ def make_store(folder: Path, lengths: Sequence[int] = LENGTHS, name: str = "stor
     with corpus.open("w") as file:
         for number, length in enumerate(lengths):
             text = "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=length))
-            file.write(json.dumps({"text": text, "lang": "de", "score": number / 4}) + "\n")
+            file.write(json.dumps({"text": text, "lang": "de", "score": number // 2 / 4}) + "\n")
     documents = DocumentOptions(text_field="text")
     options = TokenizeOptions(documents=documents, keep=("lang:class", "score:float"))
     tokenize([corpus], folder / name, options, executor=ONE)
@@ -104,6 +104,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "streams again": {**STREAMS, "max_tokens": 4, "batch_size": 2, "passes": "store=2"},
     "pairs": {"layout": "pairs", "batch_size": 3},
     "splits": {"batch_size": 2, "split": "train=0.7,test=rest", "split_seed": 3},
+    "split by": {"batch_size": 2, "split": "train=0.5,test=rest", "split_by": "score"},
 }
 CELLS, KERNELS = ("lstm", "gru", "rnn"), {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
@@ -496,7 +497,9 @@ def test_attention_covers_as_many_sequences_as_it_may(
 
 
 # The smallest shard is damaged, so there must be several batches in it.
-SELF_TESTED = ("buckets", "filler", "pieces", "aligned rows", "streams again", "pairs")
+SELF_TESTED = (
+    *("buckets", "filler", "pieces", "aligned rows", "streams again", "pairs", "split by"),
+)
 
 
 @pytest.mark.parametrize("name", SELF_TESTED)
