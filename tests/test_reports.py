@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
 import shutil
 import unicodedata
@@ -938,6 +939,12 @@ def test_diff_counts_missing_and_shared_documents(tmp_path: Path) -> None:
     found = ask("diff", tmp_path / "a", tmp_path / "c")
     assert [found["documents"][field] for field in fields] == [5, 3, 3, 2, 2]
     assert found["sequences"]["num_differing"] == 2
+    run("pack", tmp_path / "a", "-o", tmp_path / "shards", "-q")
+    for name, by_number in (("a", ""), ("c", " by number; the token stores differ")):
+        run("pack", tmp_path / name, "-o", tmp_path / f"{name}-2", "-q", "--batch-size", 2)
+        shown = run("diff", tmp_path / "shards", tmp_path / f"{name}-2").stdout
+        assert re.search(rf"in both +\d{by_number}\n", shown)
+        assert ("  in both, for example\n" in shown) is (name == "c")
     for each in found["documents"]["examples"]:
         texts = [
             (tmp_path / f"{side}.txt").read_text().split()[each[x]["record"] - 1]
