@@ -27,7 +27,7 @@ from seqpack_cli.corpus.formats import IDS_FORMATS
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.runs import workers
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.imports import import_run
 from seqpack_cli.tokens.imports.id_block import RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup, RecordFields
