@@ -20,7 +20,6 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.runs.workers import Progress, WorkerDiedError, run_in_processes
 
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
@@ -59,7 +58,6 @@ def check_footers(sources: Sequence[Source]) -> None:
         raise DataError(message) from error
 
 
-@pausing_collection()
 def plan_parts(
     sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
 ) -> list[list[SourceRange]]:

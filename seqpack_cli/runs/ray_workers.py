@@ -23,7 +23,6 @@ from seqpack_cli.limits import Limits, set_limits
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.runs.workers import (
     FEWER_HINT,
-    RAY_END_SECONDS,
     Executor,
     Parent,
     WorkerDiedError,
@@ -54,7 +53,7 @@ def serve(pipe: int) -> None:
     """Do tasks on a cluster until the parent is gone; those that it leaves are cancelled."""
     import ray
 
-    parent = Parent(pipe, RAY_END_SECONDS)
+    parent = Parent(pipe)
     calls: dict[Any, Any] = {}  # tasks, by the references to their results
     try:
         parent.serve(functools.partial(_run, parent, calls), lambda: _cancel(calls))
@@ -82,7 +81,6 @@ def _run(
         common = ray.put(_Common(function, limits, __version__, str(Path.cwd())))
         task, no_cores_since = parent.ask(), 0.0
         while calls or task is not None:
-            parent.check()
             num_cores = int(ray.cluster_resources().get("CPU", 0))
             if num_cores:
                 no_cores_since = 0.0
@@ -132,22 +130,17 @@ def _connect(executor: Executor) -> None:
         else:
             raise ConnectionError
     except (OSError, RayError, RuntimeError, ValueError) as error:
-        name = asked or "the Ray cluster on this machine"
-        if type(error).__name__ == "AuthenticationError":  # Ray before 2.52 has none
-            raise MachineError(
-                f"{name}: the Ray cluster requires a token and refuses this user's",
-                hint="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token'"
-                " prints on its head node",
-            ) from error
-        if is_running or asked is not None:
-            raise MachineError(
-                f"{name}: no Ray cluster answers",
-                hint="pass the host:port that 'ray start --head' prints,"
-                " or leave out --ray-address",
-            ) from error
-        raise MachineError(
-            f"Ray cannot be started here: {error}", hint="start it yourself: ray start --head"
-        ) from error
+        name, why = asked or "the cluster on this machine", str(error).partition("\n")[0]
+        if "uthentication" in f"{error} {error.__cause__}":
+            message = f"{name}: the Ray cluster requires a token and refuses this user's"
+            hint = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token'"
+            hint += " prints on its head node"
+        elif is_running or asked is not None:
+            message = f"{name}: no Ray cluster answers" + (f" ({why})" if why else "")
+            hint = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
+        else:
+            message, hint = f"Ray cannot be started here: {why}", "try 'ray start --head'"
+        raise MachineError(message, hint) from error
 
 
 def _answers(address: str) -> bool:

@@ -12,24 +12,26 @@ import contextlib
 import importlib.util
 import os
 import queue
+import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from seqpack_cli.errors import MachineError, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import Place, is_shared
-from seqpack_cli.limits import LIMITS, set_limits
+from seqpack_cli.limits import LIMITS, Limits, set_limits
 from seqpack_cli.runs.arguments import check_fields
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 EXECUTORS = ("local", "ray")
-RAY_END_SECONDS = 15.0  # to end the tasks, and a cluster that was started for the run
+END_SECONDS = 15.0  # of Ray, to end tasks, and a cluster that was started for the run
 FEWER_HINT = "run the same command again with fewer workers (--num-workers 1): it continues"
 START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.{} import serve; serve({})"
 
@@ -130,7 +132,7 @@ class Workers:
 
     executor: Executor
     progress: Progress
-    cluster: _Child | None = None
+    cluster: Connection | None = None
 
     @property
     def are_local(self) -> bool:
@@ -202,7 +204,7 @@ def open_workers(
         yield Workers(executor, progress)
         return
     # Ray prints, logs, handles signals, and ends the process whose node goes away: not this one.
-    with _child("ray_workers", RAY_END_SECONDS) as cluster:
+    with _child("ray_workers") as cluster:
         workers = Workers(executor, progress, cluster)
         list(workers.run(len, []))  # connects
         yield workers
@@ -220,12 +222,8 @@ def run_in_processes(
         WorkerDiedError: a worker process died.
     """
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(_child("workers", 0)) for _ in range(num_processes)]
+        children = [stack.enter_context(_child("workers")) for _ in range(num_processes)]
         yield from _run_in(children, function, tasks, Executor(), progress)
-
-
-class _StoppedError(Exception):
-    """The caller of a thread's run has left; nobody sees this error."""
 
 
 def _run_in_threads(
@@ -235,13 +233,13 @@ def _run_in_threads(
 
     The error is that of the first task that fails, whichever thread is faster.
     """
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import CancelledError, ThreadPoolExecutor
 
     lock, stopped = threading.Lock(), threading.Event()
 
     def report(amount: int, num_tokens: int) -> None:
         if stopped.is_set():
-            raise _StoppedError
+            raise CancelledError
         with lock:
             progress.tell(amount, num_tokens)
 
@@ -253,44 +251,13 @@ def _run_in_threads(
         pool.shutdown(cancel_futures=True)
 
 
-# Child processes: what they have in common is the pipe. A child asks for a task, and is sent None
-# after the last one. It sends "progress", "notice", "done" with a result, "error", and "ended".
-
-
-@dataclass
-class _Child:
-    """The parent's side of a child process."""
-
-    connection: Connection
-    is_cluster: bool
-    task: Any = None  # the last one that it was sent
-
-    @contextlib.contextmanager
-    def alive(self) -> Iterator[Connection]:
-        try:
-            yield self.connection
-        except (EOFError, OSError) as error:
-            if self.is_cluster:
-                raise lost_cluster() from error
-            if self.task is None:
-                raise MachineError("a worker process could not start") from error
-            raise WorkerDiedError(
-                f"a worker process died while working on: {self.task}",
-                hint=FEWER_HINT,
-            ) from error
-
-    def send(self, message: Any) -> None:
-        with self.alive() as connection:
-            connection.send(message)
-
-    def receive(self) -> tuple[str, Any]:
-        with self.alive() as connection:
-            message: tuple[str, Any] = connection.recv()
-            return message
+# Child processes. The parent sends the function, limits and executor, and a task for each "ask",
+# None after the last one. A child sends "ask", "progress", "notice", "done" with a result, at most
+# one "error", and "ended" when the parent may send the next function.
 
 
 @contextlib.contextmanager
-def _child(module: str, end_seconds: float) -> Iterator[_Child]:
+def _child(module: str) -> Iterator[Connection]:
     """Start a child process, which ends with this block and with this process."""
     import subprocess
     from multiprocessing import Pipe
@@ -298,9 +265,8 @@ def _child(module: str, end_seconds: float) -> Iterator[_Child]:
     is_cluster = module == "ray_workers"
     ours, theirs = Pipe()
     with theirs:
-        code = START.format(sys.path, module, theirs.fileno())
         process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", START.format(sys.path, module, theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if is_cluster else None,
             stderr=subprocess.DEVNULL if is_cluster else None,
@@ -308,19 +274,19 @@ def _child(module: str, end_seconds: float) -> Iterator[_Child]:
             start_new_session=True,  # Ctrl-C only reaches this process, which ends the others
         )
     try:
-        yield _Child(ours, is_cluster)
+        yield ours
     finally:
         ours.close()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(end_seconds)
+                process.wait(END_SECONDS if is_cluster else 0)
         finally:
             process.kill()
             process.wait()
 
 
 def _run_in(
-    children: Sequence[_Child],
+    children: Sequence[Connection],
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
     executor: Executor,
@@ -328,31 +294,42 @@ def _run_in(
 ) -> Iterator[Result]:
     from multiprocessing.connection import wait
 
-    waiting = iter(tasks)
-    running: dict[Any, _Child] = {child.connection: child for child in children}
-    for child in children:
-        child.send((function, LIMITS, executor))
-    while running:
-        ready: list[Any] = wait(list(running))
-        for connection in ready:
-            child = running[connection]
-            kind, value = child.receive()
-            if kind == "ask":
-                child.task = next(waiting, None)
-                child.send(child.task)
-            elif kind == "progress":
+    waiting, failure = iter(tasks), None
+    held: dict[Any, Any] = dict.fromkeys(children)  # the last task of each
+    child: Any
+    for child in held:
+        with contextlib.suppress(OSError):  # it has died, as `recv` says
+            child.send((function, LIMITS, executor))
+    while held:
+        for child in wait(list(held)):
+            try:
+                kind, value = child.recv()
+                if kind == "ask":
+                    held[child] = next(waiting, None)
+                    child.send(held[child])
+            except (EOFError, OSError) as error:
+                raise failure or _name_death(executor, held[child]) from error
+            if kind == "progress":
                 progress.tell(*value)
             elif kind == "notice":
                 progress.on_notice(value)
             elif kind == "done":
                 yield value
+            elif kind == "error":
+                failure = value
             elif kind == "ended":
-                del running[connection]
-            else:
-                with contextlib.suppress(MachineError):  # a cluster ends its other tasks first
-                    while child.receive()[0] != "ended":
-                        pass
-                raise value
+                del held[child]
+                if failure is not None:
+                    raise failure
+
+
+def _name_death(executor: Executor, task: Any) -> MachineError:
+    """Return the error about a child process that died."""
+    if executor.name == "ray":
+        return lost_cluster()
+    if task is None:
+        return MachineError("a worker process could not start")
+    return WorkerDiedError(f"a worker process died while working on: {task}", hint=FEWER_HINT)
 
 
 def lost_cluster() -> MachineError:
@@ -364,40 +341,28 @@ def lost_cluster() -> MachineError:
 
 
 class Parent:
-    """The child's side: the pipe to the parent, without which the child ends."""
+    """The pipe to the parent of a child process, which is told to end when the parent is gone."""
 
-    def __init__(self, pipe: int, end_seconds: float = 0) -> None:
+    def __init__(self, pipe: int) -> None:
         from multiprocessing.connection import Connection
 
         self._connection = Connection(pipe)
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._is_gone = False
-        threading.Thread(target=self._read, args=(end_seconds,), daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self, end_seconds: float) -> None:
-        with contextlib.suppress(EOFError, OSError):
+    def _read(self) -> None:
+        try:
             while True:
                 self._inbox.put(self._connection.recv())
-        self._is_gone = True
-        self._inbox.put(None)
-        threading.Event().wait(end_seconds)
-        os._exit(1)  # in the middle of a task, or of a call of Ray that hangs
-
-    def check(self) -> None:
-        """Raise SystemExit if the parent is gone."""
-        if self._is_gone:
-            sys.exit(1)
-
-    def receive(self) -> Any:
-        """Return the next message of the parent."""
-        message = self._inbox.get()
-        self.check()
-        return message
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(END_SECONDS)
+            os._exit(1)  # Ray hangs if a node has stopped responding
 
     def ask(self) -> Any:
         """Return the next task, None after the last one."""
         self.send("ask", None)
-        return self.receive()
+        return self._inbox.get()
 
     def send(self, kind: str, value: Any) -> None:
         """Send a message to the parent."""
@@ -405,18 +370,13 @@ class Parent:
 
     def serve(
         self,
-        run: Callable[..., Generator[tuple[str, Any], None, None]],
+        run: Callable[..., Iterator[tuple[str, Any]]],
         clean_up: Callable[[], None] = lambda: None,
     ) -> NoReturn:
-        """Run tasks until the parent is gone.
-
-        Args:
-            run: takes the function, limits and executor, and yields messages.
-            clean_up: is called after a run, whatever became of it.
-        """
+        """Yield to the parent what `run` yields for each function, limits and executor it sends."""
         while True:
             try:
-                for message in run(*self.receive()):
+                for message in run(*self._inbox.get()):
                     self.send(*message)
             except Exception as error:
                 error.add_note(traceback.format_exc())
@@ -432,7 +392,7 @@ def serve(pipe: int) -> None:
     def report(amount: int, num_tokens: int) -> None:
         parent.send("progress", (amount, num_tokens))
 
-    def run(function: Any, limits: Any, _: Executor) -> Generator[tuple[str, Any], None, None]:
+    def run(function: Any, limits: Limits, _: Executor) -> Iterator[tuple[str, Any]]:
         set_limits(limits)
         while (task := parent.ask()) is not None:
             yield "done", call(function, task, report)
