@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import Limits, set_limits
@@ -28,7 +28,6 @@ from seqpack_cli.runs.workers import (
     WorkerDiedError,
     call,
     count_cores,
-    lost_cluster,
 )
 
 ANSWER_SECONDS = 5.0
@@ -37,16 +36,11 @@ TASKS_PER_CORE = 4  # submitted at a time, so that a free or new core has a task
 WATCH_SECONDS = 0.2
 CANCEL_SECONDS = 3.0
 NO_CORES_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
+ADDRESS_HINT = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
+TOKEN_HINT = (
+    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token' prints on its head"
+)
 SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
-
-
-class _Common(NamedTuple):
-    """What all tasks of a run have in common."""
-
-    function: Callable[[Any], Any]
-    limits: Limits
-    version: str
-    folder: str
 
 
 def serve(pipe: int) -> None:
@@ -78,7 +72,7 @@ def _run(
         num_cpus=1, max_retries=MAX_RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"
     )(_call)
     try:
-        common = ray.put(_Common(function, limits, __version__, str(Path.cwd())))
+        common = ray.put((function, limits, __version__, Path.cwd()))
         task, no_cores_since = parent.ask(), 0.0
         while calls or task is not None:
             num_cores = int(ray.cluster_resources().get("CPU", 0))
@@ -104,8 +98,8 @@ def _run(
                 result, reported = _fetch(reference, calls.pop(reference))
                 yield "progress", reported
                 yield "done", result
-    except RayError as error:
-        raise lost_cluster() from error
+    except RayError:
+        os._exit(1)  # as Ray itself does; the parent says that the connection is lost
 
 
 def _connect(executor: Executor) -> None:
@@ -120,32 +114,23 @@ def _connect(executor: Executor) -> None:
         with contextlib.suppress(OSError):
             found = latest.read_text()
     is_running = found == "auto" or (found is not None and _answers(found))
-    init = functools.partial(ray.init, log_to_driver=False, logging_level="error")
+    if asked is not None and not is_running:
+        raise MachineError(f"{asked}: no Ray cluster answers", ADDRESS_HINT)
+    new = {"address": "local", "num_cpus": executor.num_workers or count_cores()}
+    options: dict[str, Any] = {"address": asked} if is_running else new
     try:
-        if is_running:
-            init(address=asked)
-        elif asked is None:  # or a killed cluster left its address
-            num_cores = executor.num_workers or count_cores()
-            init(address="local", num_cpus=num_cores, include_dashboard=False)
-        else:
-            raise ConnectionError
+        ray.init(**options, include_dashboard=False, log_to_driver=False, logging_level="error")
     except (OSError, RayError, RuntimeError, ValueError) as error:
-        name, why = asked or "the cluster on this machine", str(error).partition("\n")[0]
-        if "uthentication" in f"{error} {error.__cause__}":
-            message = f"{name}: the Ray cluster requires a token and refuses this user's"
-            hint = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token'"
-            hint += " prints on its head node"
-        elif is_running or asked is not None:
-            message = f"{name}: no Ray cluster answers" + (f" ({why})" if why else "")
-            hint = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
-        else:
-            message, hint = f"Ray cannot be started here: {why}", "try 'ray start --head'"
-        raise MachineError(message, hint) from error
+        why, cause = str(error).partition("\n")[0], str(error.__cause__)
+        raise MachineError(
+            f"{asked or 'this machine'}: cannot connect to Ray: {why}",
+            hint=TOKEN_HINT if "uthentication" in cause else ADDRESS_HINT,
+        ) from error
 
 
 def _answers(address: str) -> bool:
     """Return whether a server listens there: Ray itself asks for two minutes."""
-    host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
+    host, _, port = address.rpartition("/")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except (OSError, OverflowError, ValueError):
@@ -153,22 +138,23 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _call(common: _Common, task: Any) -> tuple[Any, tuple[int, int]]:
+def _call(common: tuple[Any, ...], task: Any) -> tuple[Any, tuple[int, int]]:
     """Do one task in a worker; return its result and the sums of what it reported.
 
     So a task that is repeated counts once.
     """
-    if common.version != __version__:
+    function, limits, version, folder = common
+    if version != __version__:
         raise MachineError(
             f"{platform.node()}: seqpack {__version__} is installed,"
-            f" expected {common.version} as on the machine that started the run",
-            hint=SAME_VERSION_HINT.format(common.version),
+            f" expected {version} as on the machine that started the run",
+            hint=SAME_VERSION_HINT.format(version),
         )
-    set_limits(common.limits)
+    set_limits(limits)
     with contextlib.suppress(OSError):  # without the folder, only absolute paths work
-        os.chdir(common.folder)
+        os.chdir(folder)
     amounts = [(0, 0)]
-    result = call(common.function, task, lambda *reported: amounts.append(reported))
+    result = call(function, task, lambda *reported: amounts.append(reported))
     amount, num_tokens = map(sum, zip(*amounts, strict=True))
     return result, (amount, num_tokens)
 

@@ -263,13 +263,14 @@ def _child(module: str) -> Iterator[Connection]:
     from multiprocessing import Pipe
 
     is_cluster = module == "ray_workers"
+    printed = subprocess.DEVNULL if is_cluster else None
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-c", START.format(sys.path, module, theirs.fileno())],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if is_cluster else None,
-            stderr=subprocess.DEVNULL if is_cluster else None,
+            stdout=printed,
+            stderr=printed,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # Ctrl-C only reaches this process, which ends the others
         )
@@ -326,18 +327,13 @@ def _run_in(
 def _name_death(executor: Executor, task: Any) -> MachineError:
     """Return the error about a child process that died."""
     if executor.name == "ray":
-        return lost_cluster()
+        return MachineError(
+            "lost the connection to the Ray cluster: its node or its head node is gone",
+            hint="run the same command again when 'ray status' answers: it continues",
+        )
     if task is None:
-        return MachineError("a worker process could not start")
-    return WorkerDiedError(f"a worker process died while working on: {task}", hint=FEWER_HINT)
-
-
-def lost_cluster() -> MachineError:
-    """Return the error about a lost connection to the cluster."""
-    return MachineError(
-        "lost the connection to the Ray cluster: its node or its head node is gone",
-        hint="run the same command again when 'ray status' answers: it continues",
-    )
+        return MachineError("a worker process died while it started", FEWER_HINT)
+    return WorkerDiedError(f"a worker process died while working on: {task}", FEWER_HINT)
 
 
 class Parent:
@@ -389,12 +385,9 @@ def serve(pipe: int) -> None:
     """Do tasks in a worker process, one at a time."""
     parent = Parent(pipe)
 
-    def report(amount: int, num_tokens: int) -> None:
-        parent.send("progress", (amount, num_tokens))
-
     def run(function: Any, limits: Limits, _: Executor) -> Iterator[tuple[str, Any]]:
         set_limits(limits)
         while (task := parent.ask()) is not None:
-            yield "done", call(function, task, report)
+            yield "done", call(function, task, lambda *done: parent.send("progress", done))
 
     parent.serve(run)

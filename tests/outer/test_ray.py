@@ -311,9 +311,9 @@ def test_a_cluster_with_a_token(text: Path, store: dict[str, str], tmp_path: Pat
         other = on_ray(tokenize(text, tmp_path / "other"), machine.address)
         assert machine.run(*other, **token, RAY_AUTH_TOKEN="ab" * 32) == (
             5,
-            f"Error: {machine.address}: the Ray cluster requires a token and refuses this user's"
-            "\n\nhint: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token'"
-            " prints on its head node\n",
+            f"Error: {machine.address}: cannot connect to Ray: Failed to connect to Ray cluster at"
+            f" {machine.address}\n\nhint: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what"
+            " 'ray get-auth-token' prints on its head\n",
         )
         assert not (tmp_path / "other").exists()
 
