@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.runs.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from seqpack_cli.batching.pack_options import PackOptions
+    from seqpack_cli.batching.options import PackOptions
     from seqpack_cli.corpus.document_block import DocumentOptions
     from seqpack_cli.corpus.file_options import FileOptions
     from seqpack_cli.errors import (
@@ -116,7 +116,7 @@ _MODULE_OF = {
     "ModelReport": "verification.user_models.model_report",
     "OptionError": "errors",
     "Origin": "tokens.origin",
-    "PackOptions": "batching.pack_options",
+    "PackOptions": "batching.options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",

@@ -22,7 +22,7 @@ from seqpack_cli.runs.earlier_run import SPLIT_NAME
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from seqpack_cli.batching.pack_options import PackOptions
+    from seqpack_cli.batching.options import PackOptions
 
 MAX_SPLITS = 1000
 _EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"

@@ -197,7 +197,7 @@ def command(
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
     """
-    from seqpack_cli.batching.pack_options import PackOptions
+    from seqpack_cli.batching.options import PackOptions
     from seqpack_cli.shards.pack_run import pack
 
     with show_progress("pack", "token", quiet=quiet) as progress:

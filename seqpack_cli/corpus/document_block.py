@@ -19,7 +19,7 @@ from seqpack_cli.errors import (
     check_positive,
     quote,
 )
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source
@@ -49,7 +49,7 @@ class DocumentOptions:
     max_document_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
         check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
         check_positive("max_document_bytes", self.max_document_bytes, at_most=MAX_SIZE)

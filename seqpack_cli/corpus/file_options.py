@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.inputs import spell_input
 from seqpack_cli.files.url import AnyPath
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FileOptions:
     files_from: AnyPath | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         if self.files_from == "":
             raise OptionError("--files-from '': expected the path of a file", "leave it out")
         if self.files_from is not None:

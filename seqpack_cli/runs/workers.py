@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from seqpack_cli.errors import MachineError, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.limits import LIMITS, Limits, set_limits
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -65,7 +65,7 @@ class Executor:
     num_workers: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("name", self.name, EXECUTORS)
         check_positive("num_workers", self.num_workers)
         if self.name == "local" and self.ray_address is not None:
@@ -92,7 +92,7 @@ class Progress:
     on_notice: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
     def tell(self, amount: int, num_tokens: int) -> None:
         """Call `on_advance` and `on_tokens` with what a task reported."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.open_run import RunOutput
+from seqpack_cli.runs.options import checks_arguments, spell_command
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.shards.alignment_checks import check_numbers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store

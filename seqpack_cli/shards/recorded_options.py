@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+from seqpack_cli.batching.options import COUNTS, PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.url import Place

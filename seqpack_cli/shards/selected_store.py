@@ -23,7 +23,7 @@ from seqpack_cli.batching.length_counts import (
     count_lengths,
     join_counts,
 )
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES, WHERE

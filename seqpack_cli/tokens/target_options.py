@@ -7,7 +7,7 @@ from typing import Any
 
 from seqpack_cli.errors import OptionError, check_choice
 from seqpack_cli.files.url import AnyPath
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 
 FIELD_OPTIONS = {
     "prompt_field": "--prompt-field",
@@ -45,7 +45,7 @@ class TargetOptions:
     template_date: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("target_turns", self.target_turns, ("all", "last"))
         for name, option in FIELD_OPTIONS.items():
             if getattr(self, name) == "":

@@ -12,7 +12,7 @@ from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import AnyPath
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.encoder import CHOICES
 from seqpack_cli.tokens.target_options import TargetOptions
@@ -68,7 +68,7 @@ class TokenizeOptions:
     encoder: str = "auto"
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
         check_choice("file_format", self.file_format, ("auto", *FORMATS))
         check_choice("document", self.document, ("line", "file", "paragraph"))

@@ -28,9 +28,8 @@ from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.runs.options import checks_arguments, spell_command
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep

@@ -31,7 +31,7 @@ from seqpack_cli.errors import (
 )
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath, Place
-from seqpack_cli.runs.arguments import check_fields, checks_arguments
+from seqpack_cli.runs.options import check_options, checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.tokenizers_api import check_can_train
@@ -70,7 +70,7 @@ class TrainTokenizerOptions:
     files: FileOptions = field(default_factory=FileOptions)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("model", self.model, MODELS)
         check_choice("file_format", self.file_format, ("auto", *FORMATS))
         check_positive("vocab_size", self.vocab_size)

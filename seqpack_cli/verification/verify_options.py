@@ -9,7 +9,7 @@ import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive, check_seed
 from seqpack_cli.files.url import AnyPath
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS, MODEL
 
@@ -85,7 +85,7 @@ class VerifyOptions:
     num_workers: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         self._check_model()
         if self.level is None:
             object.__setattr__(self, "level", "backward" if self.model is None else MODEL)

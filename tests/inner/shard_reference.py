@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 from blake3 import blake3
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.target_options import TargetOptions

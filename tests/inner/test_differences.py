@@ -14,7 +14,7 @@ import pytest
 from here import HERE
 from shard_reference import Arrays, change_manifest, change_shard, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare

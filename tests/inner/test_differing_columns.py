@@ -12,7 +12,7 @@ import pytest
 from here import HERE
 from shard_reference import change_manifest
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any

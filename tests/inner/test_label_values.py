@@ -11,7 +11,7 @@ from command import run
 from shard_reference import Arrays, change_manifest, change_shard
 from target_corpus import LAYOUTS, ONE, make_target_shards, make_target_store
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.layouts import Batch

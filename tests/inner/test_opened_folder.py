@@ -13,7 +13,7 @@ import pytest
 from here import HERE
 from shard_reference import make_shards
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed import PackedBatch

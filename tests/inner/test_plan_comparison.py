@@ -21,7 +21,7 @@ from shard_reference import (
 )
 from test_verify_campaign import draw_lengths, draw_pack_options
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION
+from seqpack_cli.batching.options import PLAN_VERSION
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.selected_store import SelectedStore

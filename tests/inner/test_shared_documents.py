@@ -15,7 +15,7 @@ from command import run
 from here import HERE
 from shard_reference import change_shard
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import diff

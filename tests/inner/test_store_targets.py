@@ -21,7 +21,7 @@ from shard_reference import (
 )
 from target_corpus import ONE, make_target_store
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack

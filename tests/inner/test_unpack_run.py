@@ -11,7 +11,7 @@ import pytest
 from here import HERE
 from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_reference import change_shard
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import unpacked
 from seqpack_cli.shards.pack_run import pack

@@ -21,7 +21,7 @@ from shard_reference import (
     plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.reporting.terminal.verify_summary import summarize
 from seqpack_cli.runs.workers import Executor, Progress

@@ -23,7 +23,7 @@ from shard_reference import (
     plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack

@@ -20,7 +20,7 @@ from shard_reference import change_manifest, change_shard
 from test_spelled_tokens import NAME as SPELLED_NAME
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.opened import open_any, open_any_as_one

@@ -11,7 +11,7 @@ from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import IDS_FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
 from seqpack_cli.files.url import AnyPath
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.vocabulary import MAX_ID, spell_tokenizer
 
@@ -71,7 +71,7 @@ class ImportOptions:
     part_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         if (self.tokenizer is None) == (self.vocab_size is None):
             found = "neither" if self.tokenizer is None else "both"
             raise OptionError(

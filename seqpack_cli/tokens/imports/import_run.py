@@ -20,9 +20,8 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.runs.options import checks_arguments, spell_command
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqpack_cli.errors import check_positive, check_seed
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ModelOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         for name in ("sample", "batch_size"):
             check_positive(name, getattr(self, name))
         check_seed("seed", self.seed)

@@ -25,7 +25,7 @@ import numpy as np
 from fuzz_lab import open_lab
 from fuzz_mutators import NUMBERS, Choices
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
