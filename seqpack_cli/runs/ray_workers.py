@@ -37,9 +37,7 @@ WATCH_SECONDS = 0.2
 CANCEL_SECONDS = 3.0
 NO_CORES_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
 ADDRESS_HINT = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
-TOKEN_HINT = (
-    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token' prints on its head"
-)
+AUTH_HINT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token' prints there"
 SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
@@ -124,7 +122,7 @@ def _connect(executor: Executor) -> None:
         why, cause = str(error).partition("\n")[0], str(error.__cause__)
         raise MachineError(
             f"{asked or 'this machine'}: cannot connect to Ray: {why}",
-            hint=TOKEN_HINT if "uthentication" in cause else ADDRESS_HINT,
+            hint=AUTH_HINT if "uthentication" in cause else ADDRESS_HINT,
         ) from error
 
 

@@ -16,14 +16,12 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from seqpack_cli.errors import MachineError, OptionError, check_choice, check_positive
-from seqpack_cli.files.url import Place, is_shared
 from seqpack_cli.limits import LIMITS, Limits, set_limits
 from seqpack_cli.runs.options import check_options
 
@@ -180,7 +178,7 @@ class Workers:
 
 @contextlib.contextmanager
 def open_workers(
-    executor: Executor | None, progress: Progress | None, places: Iterable[str | Place]
+    executor: Executor | None, progress: Progress | None, places: Iterable[Any]
 ) -> Iterator[Workers]:
     """Yield the workers of a run: only this process if it reads or writes memory://.
 
@@ -193,6 +191,8 @@ def open_workers(
         OptionError: the executor is a cluster and a place is in memory://.
         MachineError: no cluster answers, it refuses this user's token, or none can be started.
     """
+    from seqpack_cli.files.url import is_shared
+
     executor, progress = executor or Executor(), progress or Progress()
     is_local = executor.name == "local"
     if not all(map(is_shared, places)):
@@ -267,7 +267,7 @@ def _child(module: str) -> Iterator[Connection]:
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", START.format(sys.path, module, theirs.fileno())],
+            [sys.executable, "-c", START.format([*map(str, sys.path)], module, theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
@@ -369,7 +369,9 @@ class Parent:
         run: Callable[..., Iterator[tuple[str, Any]]],
         clean_up: Callable[[], None] = lambda: None,
     ) -> NoReturn:
-        """Yield to the parent what `run` yields for each function, limits and executor it sends."""
+        """Send the parent what `run` yields for each function, limits and executor it sends."""
+        import traceback
+
         while True:
             try:
                 for message in run(*self._inbox.get()):

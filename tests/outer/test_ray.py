@@ -207,18 +207,6 @@ def test_pack_gives_the_bytes_of_a_local_run(
     assert len([*(tmp_path / "ray").rglob("shard-*")]) > 3
 
 
-def test_import_gives_the_bytes_of_a_local_run(
-    cluster: Machine, text: Path, store: dict[str, str], tmp_path: Path
-) -> None:
-    """A part of a store is an indexed dataset."""
-    del store
-    files = [*text.with_name("store").glob("*.bin")]
-    arguments = ["import", *files, "--vocab-size", "9000", "--part-bytes", "30KB", "-o"]
-    assert cluster.run(*arguments, tmp_path / "local")[0] == 0
-    assert cluster.run(*on_ray([*arguments, tmp_path / "ray"]))[0] == 0
-    assert hash_folder(tmp_path / "ray") == hash_folder(tmp_path / "local")
-
-
 def test_a_bad_record_is_told_in_the_words_of_a_local_run(cluster: Machine, tmp_path: Path) -> None:
     lines = [f'{{"text": "line {number}"}}\n' for number in range(1000)]
     lines[700] = '{"body": 1}\n'
@@ -312,8 +300,8 @@ def test_a_cluster_with_a_token(text: Path, store: dict[str, str], tmp_path: Pat
         assert machine.run(*other, **token, RAY_AUTH_TOKEN="ab" * 32) == (
             5,
             f"Error: {machine.address}: cannot connect to Ray: Failed to connect to Ray cluster at"
-            f" {machine.address}\n\nhint: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what"
-            " 'ray get-auth-token' prints on its head\n",
+            f" {machine.address}\n\nhint: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+            " ('ray get-auth-token' on the head node prints it)\n",
         )
         assert not (tmp_path / "other").exists()
 
@@ -331,10 +319,7 @@ def test_an_address_where_nobody_answers_is_told_soon(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_cluster_that_a_run_started_ends_with_it(
-    text: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_cluster_that_a_run_started_ends_with_it(text: Path, tmp_path: Path) -> None:
     """It is started where a killed one left its address."""
     with new_machine() as machine:
         (machine.folder / "ray").mkdir()
@@ -342,8 +327,6 @@ def test_a_cluster_that_a_run_started_ends_with_it(
         arguments = [*tokenize(text, tmp_path / "out"), "--executor", "ray", "--num-workers", "1"]
         with machine.start(*arguments) as process:
             wait_for_receipts(process, tmp_path / "out")
-            process.send_signal(number)
-            stderr = process.communicate(timeout=LIMIT_SECONDS)[1]
-        if number == signal.SIGINT:
-            assert (process.returncode, stderr) == (130, INTERRUPTED)
+            process.kill()
+            process.communicate()
         wait_for(lambda: all("Agent" in called for called in machine.list_processes().values()))
