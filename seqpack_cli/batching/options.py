@@ -101,6 +101,7 @@ class PackOptions:
         "bucket, padded to its length. auto chooses them.",
         BATCHES,
         kind="buckets",
+        metavar="auto|K1,K2,…",
         shown="no buckets",
     )
     num_buckets: int | None = option(
@@ -217,6 +218,7 @@ class PackOptions:
         "Token id of the padding.",
         BATCHES,
         kind="id",
+        metavar="ID",
         shown="the tokenizer's pad token, or 0",
     )
     shard_bytes: int = option(64 << 20, "Largest size of a shard file.", FILES, kind="size")

@@ -11,9 +11,9 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.verification.device import open_device
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import PairsReport, Report, SplitsReport
 from seqpack_cli.verification.user_models.load_function import load_function
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_pairs import verify_pairs
 from seqpack_cli.verification.verify_shards import find_packed_stores, verify_shards
 from seqpack_cli.verification.verify_splits import verify_splits

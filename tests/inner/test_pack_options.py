@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-
 from seqpack_cli.batching.option_checks import MAX_NUM_BUCKETS
+
 from seqpack_cli.batching.options import COUNTS, PackOptions
 from seqpack_cli.errors import OptionError
 

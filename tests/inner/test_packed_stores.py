@@ -15,7 +15,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed_stores import open_packed_stores
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
 RIGHT_ONE = "pass the right one with --tokens STORE, or pack again"

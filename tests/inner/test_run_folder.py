@@ -16,7 +16,7 @@ from object_store import write_object
 from reference import read_folder
 
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
-from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
 from seqpack_cli.files.json_files import write_json

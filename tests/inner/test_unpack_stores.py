@@ -28,7 +28,7 @@ from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_u
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 LAYOUTS: dict[str, dict[str, Any]] = {

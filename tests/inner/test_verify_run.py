@@ -34,8 +34,8 @@ from seqpack_cli.verification.models import batch_ids, computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
-from seqpack_cli.verification.report import LEVELS, Report
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import LEVELS, VerifyOptions
+from seqpack_cli.verification.report import Report
 
 LAYOUTS = ("packed", "padded")
 ON_CPU = ("structure", "roundtrip", "forward", "backward")  # `run` only where asked for

@@ -31,8 +31,8 @@ from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import split_documents
 from seqpack_cli.verification.integers.split_documents import SplitOwners, find_shared
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import SplitsReport
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

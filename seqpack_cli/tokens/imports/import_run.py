@@ -26,7 +26,6 @@ from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import check_first, import_part
 from seqpack_cli.tokens.imports.import_plan import (
     find_vocabulary,
@@ -45,6 +44,7 @@ from seqpack_cli.tokens.make_parts import (
     share_cores,
 )
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
 from seqpack_cli.tokens.store_manifest import make_manifest

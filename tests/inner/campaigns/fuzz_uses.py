@@ -317,7 +317,7 @@ def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
 
 def verify_columns(folder: Path, choices: Choices) -> Iterator[None]:
     """Verify shards; if they pass, their columns must be those of the store."""
-    from seqpack_cli.verification.verify_options import VerifyOptions
+    from seqpack_cli.verification.options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
     del choices
