@@ -94,7 +94,9 @@ def list_session(session: int) -> dict[int, str]:
 
 
 def list_workers(session: int) -> list[int]:
-    return [pid for pid, called in list_session(session).items() if "spawn_main" in called]
+    return [
+        pid for pid, called in list_session(session).items() if "seqpack_cli.runs.workers" in called
+    ]
 
 
 def wait_for_end(session: int, seconds: float = END_SECONDS) -> list[str]:
