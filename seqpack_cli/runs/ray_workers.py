@@ -14,7 +14,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ WATCH_SECONDS = 0.2
 CANCEL_SECONDS = 3.0
 NO_CORES_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
 ADDRESS_HINT = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
-AUTH_HINT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what 'ray get-auth-token' prints there"
+AUTH_HINT = (
+    "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN ('ray get-auth-token' on the head node prints it)"
+)
 SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
 
@@ -60,7 +62,7 @@ def _run(
     function: Callable[[Any], Any],
     limits: Limits,
     executor: Executor,
-) -> Generator[tuple[str, Any], None, None]:
+) -> Iterator[tuple[str, Any]]:
     import ray
     from ray.exceptions import RayError
 

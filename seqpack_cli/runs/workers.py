@@ -272,7 +272,7 @@ def _child(module: str) -> Iterator[Connection]:
             stdout=printed,
             stderr=printed,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C only reaches this process, which ends the others
+            process_group=0,  # Ctrl-C only reaches this process, which ends the others
         )
     try:
         yield ours
