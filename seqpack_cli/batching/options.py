@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.shares import parse_shares, spell_number, spell_numbers
+from seqpack_cli.batching.shares import (
+    parse_shares,
+    spell_number,
+    spell_numbers,
+    split_items,
+)
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
 from seqpack_cli.runs.options import check_options, option
+
+if TYPE_CHECKING:
+    from seqpack_cli.batching.splits import Splits
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
 # order: `verify` repeats a plan only if it was made with the same version.
@@ -22,6 +30,8 @@ PLAN_VERSION = 1
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_NUM_BUCKETS = 8
 DEFAULT_NUM_PAIR_BUCKETS = 1024
+MAX_SPLITS = 1000
+SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
 WHICH, BATCHES, ROWS, FILES = (
     "Which sequences",
@@ -272,8 +282,6 @@ class PackOptions:
 
         They apply to the first split only.
         """
-        from seqpack_cli.batching.splits import parse_splits
-
         splits = parse_splits(self)
         is_first = splits is None or self.split_name in (None, splits.names[0])
         return is_first and (self.passes is not None or self.share is not None)
@@ -347,7 +355,6 @@ class PackOptions:
 
     def _choose_documents(self) -> PackOptions:
         from seqpack_cli.batching.passes import parse_max_passes, parse_passes
-        from seqpack_cli.batching.splits import parse_splits
 
         splits = parse_splits(self)
         _refuse(SELECTED, self)
@@ -380,6 +387,51 @@ class PackOptions:
                     "one of the stores",
                     hint="to pack only some stores, leave out the others",
                 )
+
+
+def parse_splits(options: PackOptions) -> Splits | None:
+    """Parse the splits of options; None if they have none.
+
+    Raises:
+        OptionError: `split` is not of the form NAME=SHARE,… or, with `split_by`, NAME,….
+    """
+    from seqpack_cli.batching.splits import Splits
+    from seqpack_cli.runs.earlier_run import SPLIT_NAME
+
+    text = options.split
+    if text is None:
+        return None
+    items = split_items(text, "--split")
+    place = f"--split {quote(text)}"
+    for name in items:
+        if not SPLIT_NAME.fullmatch(name):
+            raise OptionError(
+                f"{place}: name {quote(name)}, expected only letters from a to z, digits, _ and -",
+                hint=SPLIT_EXAMPLE,
+            )
+    twin = {name.lower(): name for name in items}
+    for name in items:
+        if twin[name.lower()] != name:
+            raise OptionError(
+                f"{place}: found {quote(name)} and {quote(twin[name.lower()])}, expected names "
+                "that differ in more than case: some disks do not distinguish it",
+                hint=f"rename {name}",
+            )
+    if not 2 <= len(items) <= MAX_SPLITS:
+        raise OptionError(
+            f"{place}: found {len(items):,} split{'s' * (len(items) > 1)}, expected 2 to "
+            f"{MAX_SPLITS:,}",
+            hint=SPLIT_EXAMPLE,
+        )
+    if any(value is not None for value in items.values()):
+        shares = parse_shares(text, "--split")
+        return Splits(tuple(shares), tuple(shares.values()), options.split_seed, options.split_by)
+    if options.split_by is None:
+        raise OptionError(
+            f"{place}: found names without shares, expected NAME=SHARE",
+            hint=f"{SPLIT_EXAMPLE}, or pass --split-by COLUMN to take the values of a column",
+        )
+    return Splits(tuple(items), None, 0, options.split_by)
 
 
 def spell_key(key: object) -> str:

@@ -17,8 +17,7 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching import batch_costs
-from seqpack_cli.batching.options import DEFAULT_BATCH_SIZE, PackOptions
-from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.batching.options import DEFAULT_BATCH_SIZE, PackOptions, parse_splits
 from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import checks_arguments, convert

@@ -70,7 +70,11 @@ class VerifyOptions:
         choices=DTYPES,
     )
     sample: int | None = option(
-        32, "Batches that forward, backward and model compute, or all.", WHAT, kind="sample"
+        32,
+        "Batches that forward, backward and model compute, or all.",
+        WHAT,
+        kind="sample",
+        metavar="N|all",
     )
     every_batch: bool | None = option(
         None,
