@@ -151,7 +151,7 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
         import_store("a.jsonl", "store", made, executor=HERE, progress=progress, overwrite=True)
         assert any(note in each for each in notes), notes
         notes.clear()
-    Path("a.jsonl").write_text('{"input_ids": [5, 258]}\n{"input_ids": [258, 5]}\n')
+    Path("a.jsonl").write_text('{"input_ids": [5, 258]}\n{"input_ids": [5, 7]}\n')
     made = ImportOptions(tokenizer="bytes")
     import_store("a.jsonl", "store", made, executor=HERE, progress=progress, overwrite=True)
     assert any("1 end with id 258 (eos)" in each for each in notes), notes
