@@ -44,7 +44,7 @@ from seqpack_cli import (
 )
 from seqpack_cli.files.file_systems import open_file_system
 from seqpack_cli.files.url import Place, parse_place
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 
 MOTO = f"{sys.executable} -m moto.server -H 127.0.0.1 -p {{port}}"
 TICKS = os.sysconf("SC_CLK_TCK")

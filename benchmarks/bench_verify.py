@@ -46,7 +46,7 @@ from seqpack_cli import PackOptions, open_shards, pack
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.executor import count_cores
+from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.packed_stores import open_packed_stores
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification import verify_run

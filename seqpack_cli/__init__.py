@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.plans import plan
-    from seqpack_cli.runs.executor import Executor
-    from seqpack_cli.runs.progress import Progress
-    from seqpack_cli.runs.spawned_workers import WorkerDiedError
+    from seqpack_cli.runs.workers import Executor, Progress, WorkerDiedError
     from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack_run import pack
@@ -104,7 +102,7 @@ _MODULE_OF = {
     "EpochPlan": "training.epoch_plan",
     "EpochSampler": "training.epoch_sampler",
     "ErrorSize": "verification.findings",
-    "Executor": "runs.executor",
+    "Executor": "runs.workers",
     "FILLER": "training.store_dataset",
     "FileOptions": "corpus.file_options",
     "Finding": "verification.findings",
@@ -127,7 +125,7 @@ _MODULE_OF = {
     "PairsReport": "verification.report",
     "Piece": "training.store_dataset",
     "PlanReport": "verification.report",
-    "Progress": "runs.progress",
+    "Progress": "runs.workers",
     "Report": "verification.report",
     "SamplerOptions": "training.dealing",
     "SeqpackError": "errors",
@@ -152,7 +150,7 @@ _MODULE_OF = {
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.verify_options",
-    "WorkerDiedError": "runs.spawned_workers",
+    "WorkerDiedError": "runs.workers",
     "collate_packed": "training.collate",
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",

@@ -87,7 +87,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SERVERS = ("ray_node", "s3_address")  # fixtures of a session that take seconds to make
+SERVERS = ("s3_address",)  # fixtures of a session that take seconds to make
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

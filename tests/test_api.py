@@ -8,10 +8,11 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
+import threading
 import types
 import typing
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -275,32 +276,77 @@ def test_a_path_that_was_a_url_is_refused() -> None:
 
 UNGUARDED = """
 import seqpack_cli as seqpack
+print("once")
 options = seqpack.TokenizeOptions(part_bytes=8)
-seqpack.tokenize("corpus", "other", options, executor=seqpack.Executor(num_workers=2))
+seqpack.tokenize(INPUTS, "other", options, executor=seqpack.Executor(num_workers=2))
+print("end")
 """
 
 
-def test_a_script_without_a_main_guard_is_told_so(work: Path) -> None:
-    Path("script.py").write_text(UNGUARDED)
-    result = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
-    hint = 'put the call under `if __name__ == "__main__":`, since each worker imports the script'
-    assert f"RuntimeError: a worker process must not start a run: {hint}\n" in result.stderr
-    assert result.stderr.endswith(
-        f"WorkerDiedError: the worker processes could not start\n\nhint: {hint}\n"
-    )
-    Path("script.py").write_text(f"if __name__ == '__main__':{textwrap.indent(UNGUARDED, '    ')}")
-    subprocess.run([sys.executable, "script.py"], check=True)
+@pytest.mark.parametrize("inputs", ["corpus", "a.parquet"])  # a process reads Parquet's footers
+@pytest.mark.parametrize("script", ["script.py", "-"])
+def test_a_script_without_a_main_guard_is_run_once(work: Path, script: str, inputs: str) -> None:
+    """Also one read from standard input: worker processes never import it."""
+    pq.write_table(pa.table({"text": ["one", "two", "three", "four"]}), "a.parquet")
+    text = UNGUARDED.replace("INPUTS", repr(inputs))
+    Path("script.py").write_text(text)
+    done = subprocess.run([sys.executable, script], input=text, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("once\nend\n", "")
     assert seqpack.open_store("other").num_documents == 4
 
 
-def test_a_script_without_a_main_guard_does_not_blame_its_parquet_file(work: Path) -> None:
-    """A separate process reads the footers, even with one worker."""
-    pq.write_table(pa.table({"text": ["one"]}), "a.parquet")
-    script = UNGUARDED.replace("corpus", "a.parquet").replace("num_workers=2", "num_workers=1")
-    Path("script.py").write_text(script)
-    result = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
-    assert "WorkerDiedError: the worker processes could not start\n\nhint: put " in result.stderr
-    assert "damaged" not in result.stderr
+def _record(sums: dict[str, int]) -> seqpack.Progress:
+    """Return callbacks that add up what they are told."""
+
+    def add(name: str, amount: int) -> None:
+        sums[name] = sums.get(name, 0) + amount
+
+    return seqpack.Progress(
+        on_total=functools.partial(add, "total"),
+        on_advance=functools.partial(add, "bytes"),
+        on_tokens=functools.partial(add, "tokens"),
+    )
+
+
+@pytest.mark.parametrize("num_workers", [None, 1, 2])
+def test_progress_adds_up_to_the_bytes_and_tokens(work: Path, num_workers: int | None) -> None:
+    Path("long.txt").write_text("one two two\n" * 500)
+    sums: dict[str, int] = {}
+    manifest, _ = seqpack.tokenize(
+        "long.txt",
+        "other",
+        seqpack.TokenizeOptions(part_bytes=1000),
+        executor=seqpack.Executor(num_workers=num_workers),
+        progress=_record(sums),
+    )
+    num_bytes = Path("long.txt").stat().st_size
+    num_tokens = manifest["ledger"]["num_tokens"]
+    assert sums == {"total": num_bytes, "bytes": num_bytes, "tokens": num_tokens}
+
+
+def test_two_runs_in_two_threads_report_to_their_own_callers(work: Path) -> None:
+    both = threading.Barrier(2)
+    sums: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+
+    def tokenize(name: str) -> int:
+        Path(f"{name}.txt").write_text(f"{name}\n" * 20_000 * (1 + (name == "b")))
+        progress = _record(sums[name])
+        both.wait()
+        manifest, _ = seqpack.tokenize(
+            f"{name}.txt",
+            f"{name} store",
+            seqpack.TokenizeOptions(part_bytes=1000),
+            executor=seqpack.Executor(num_workers=1),
+            progress=progress,
+        )
+        return int(manifest["ledger"]["num_tokens"])
+
+    with ThreadPoolExecutor(2) as pool:
+        num_tokens = dict(zip("ab", pool.map(tokenize, "ab"), strict=True))
+    for name in "ab":
+        num_bytes = Path(f"{name}.txt").stat().st_size
+        expected = {"total": num_bytes, "bytes": num_bytes, "tokens": num_tokens[name]}
+        assert sums[name] == expected
 
 
 @pytest.fixture

@@ -721,6 +721,33 @@ def test_process_that_is_ended_leaves_a_run_that_continues(
     assert read_tree(place / "out") == work.whole["tokenize"]
 
 
+@pytest.mark.parametrize("is_worker", [True, False], ids=["worker", "run"])
+def test_kill_of_a_worker_is_told_and_no_worker_stays(place: Path, is_worker: bool) -> None:
+    (place / "a.txt").write_text(TEXT * 4000)
+    words = ["tokenize", place / "a.txt", "--part-bytes", "50KB", "--num-workers", 2]
+    assert run(*words, "-o", place / "whole").exit_code == 0
+    command = [sys.executable, "-m", "seqpack_cli", *map(str, words), "-o", place / "out"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not any((place / "out").glob("part-*.json")):
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        workers = list(map(int, children.split()))
+        assert len(workers) == 2
+        os.kill(workers[0] if is_worker else process.pid, signal.SIGKILL)
+        _, stderr = process.communicate()  # the workers hold stderr open as long as they live
+    assert process.returncode == (5 if is_worker else -signal.SIGKILL)
+    assert re.fullmatch(KILLED if is_worker else "", stderr)
+    result = run(*words, "-o", place / "out")
+    assert "parts were already finished" in result.stderr
+    assert read_tree(place / "out") == read_tree(place / "whole")
+
+
+KILLED = (
+    r"Error: a worker process died while (working on: part-\d{5} \(.*/a\.txt\)|it started)\n\n"
+    r"hint: run the same command again with fewer workers \(--num-workers 1\): it continues\n"
+)
+
+
 # A single file
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from seqpack_cli.cli.values import PLACE, POSITIVE, SIZE, OutputType
-from seqpack_cli.runs.executor import EXECUTORS, Executor
+from seqpack_cli.runs.workers import EXECUTORS, Executor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Command = Callable[..., None]

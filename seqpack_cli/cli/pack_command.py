@@ -13,7 +13,7 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import selection_options
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 
 
 @click.command("pack", cls=OneValueCommand)

@@ -10,7 +10,7 @@ import click
 
 from seqpack_cli.cli.output import print_lines
 from seqpack_cli.cli.process import Interrupts
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.target_options import target_options
 from seqpack_cli.cli.values import POSITIVE
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 
 
 @click.command("tokenize", cls=OneValueCommand)

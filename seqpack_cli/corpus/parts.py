@@ -20,9 +20,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.url import is_shared
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.collection import pausing_collection
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.spawned_workers import GUARD_HINT, WorkerDiedError, run_in_processes
+from seqpack_cli.runs.workers import Progress, WorkerDiedError, run_in_processes
 
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
 Cut = Callable[[Source, int, int], list[tuple[int, int]]]  # source, room left, part_bytes
@@ -37,7 +35,7 @@ def check_footers(sources: Sequence[Source]) -> None:
 
     Raises:
         DataError: a file is damaged.
-        WorkerDiedError: the process could not start.
+        MachineError: the process could not start.
     """
     check_arrays(sources)
     for source in sources:
@@ -56,13 +54,10 @@ def check_footers(sources: Sequence[Source]) -> None:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
             num_read += 1  # one worker reads them in order
     except WorkerDiedError as error:
-        if error.hint == GUARD_HINT:  # the process did not start, whatever the file is
-            raise
         message = f"{files[num_read].path}: not Parquet, or damaged (pyarrow crashed)"
         raise DataError(message) from error
 
 
-@pausing_collection()
 def plan_parts(
     sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
 ) -> list[list[SourceRange]]:

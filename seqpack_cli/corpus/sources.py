@@ -30,7 +30,6 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.collection import pausing_collection
 
 STANDARD_INPUT = "-"
 NUM_THREADS = 32  # that ask for objects, if several are named
@@ -80,7 +79,6 @@ class SourceRange(NamedTuple):
     end: int
 
 
-@pausing_collection()
 def find_sources(
     inputs: Sequence[str],
     *,

@@ -19,7 +19,7 @@ from seqpack_cli.reporting.differing_columns import ColumnPair
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.store_blocks import iter_blocks, read_block_column, view_ids
 from seqpack_cli.reporting.texts import decode_rows, open_texts
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.token_store import TokenStore

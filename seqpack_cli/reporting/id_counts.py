@@ -16,7 +16,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.opened import AnyOpened
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet

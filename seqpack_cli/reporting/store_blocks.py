@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.token_store import TokenStore
 

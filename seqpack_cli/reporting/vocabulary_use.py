@@ -19,7 +19,7 @@ from seqpack_cli.reporting.id_counts import Example, IdCounts, count_ids
 from seqpack_cli.reporting.opened import AnyOpened, describe_origin, find_store, show_path
 from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.reporting.texts import decode_rows
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.open_store import AnyStore

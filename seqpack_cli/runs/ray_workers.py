@@ -1,177 +1,198 @@
-"""Run tasks on a Ray cluster through a separate process that is connected to it.
+"""Do the tasks of a run on a Ray cluster, in a child process: all calls of Ray.
 
-Ray may end or change the process that it is connected to, so that is not this one but `ray_driver`:
-if it ends, this process reports an error. It starts in 0.1 s, and a message to it takes 0.1 ms.
+Connecting takes about 1 s; starting a cluster on this machine takes 5 s, and ending it 1 s. Ray
+schedules and repeats the tasks and moves the bytes. The function, with everything bound to it, is
+sent to each node once. A worker calls it in the folder where the run was started if its node has
+that folder, and only if its seqpack has the same version.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import subprocess
-import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, TypeVar
+import functools
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.ray_cluster import check_installed
-from seqpack_cli.runs.ray_driver import END_SECONDS
-from seqpack_cli.runs.ray_tasks import (
-    Calls,
-    Common,
-    broken_connection,
-    cancel,
-    run_calls,
+from seqpack_cli.errors import MachineError
+from seqpack_cli.limits import Limits, set_limits
+from seqpack_cli.runs.version import __version__
+from seqpack_cli.runs.workers import (
+    FEWER_HINT,
+    Executor,
+    Parent,
+    WorkerDiedError,
+    call,
+    count_cores,
 )
 
-START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.ray_driver import serve; serve({})"
-_driver: _Driver | None = None  # of this process
+ANSWER_SECONDS = 5.0
+MAX_RETRIES = 3  # of a task whose worker or node died; an error of the task itself is final
+TASKS_PER_CORE = 4  # submitted at a time, so that a free or new core has a task waiting
+WATCH_SECONDS = 0.2
+CANCEL_SECONDS = 3.0
+NO_CORES_SECONDS = 600.0  # for the first core: an autoscaler takes minutes
+ADDRESS_HINT = "pass the host:port that 'ray start --head' prints, or leave out --ray-address"
+AUTH_HINT = (
+    "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN ('ray get-auth-token' on the head node prints it)"
+)
+SAME_VERSION_HINT = "on every node, in a clone of seqpack {}: pip install '.[ray]'"
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
+def serve(pipe: int) -> None:
+    """Do tasks on a cluster until the parent is gone; those that it leaves are cancelled."""
+    import ray
 
-@contextlib.contextmanager
-def hold_cluster(address: str | None, *, num_cores: int) -> Iterator[None]:
-    """Keep a driver process connected to a cluster, unless this process is connected itself.
-
-    Args:
-        address: see `connect`.
-        num_cores: of a new cluster.
-
-    Raises:
-        MachineError: Ray is not installed, no cluster answers, or none can be started.
-    """
-    global _driver
-    check_installed()
-    if _driver is not None or _is_connected():
-        yield
-        return
-    _driver = _Driver()
+    parent = Parent(pipe)
+    calls: dict[Any, Any] = {}  # tasks, by the references to their results
     try:
-        _driver.connect(address, num_cores)
-        yield
+        parent.serve(functools.partial(_run, parent, calls), lambda: _cancel(calls))
     finally:
-        driver, _driver = _driver, None
-        driver.stop()
+        _cancel(calls)
+        ray.shutdown()
 
 
-def run_on_ray(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    num_workers: int | None,
-    progress: Progress,
-) -> Iterator[Result]:
-    """Call the function on every task, on the cluster, and yield the results as they finish.
+def _run(
+    parent: Parent,
+    calls: dict[Any, Any],
+    function: Callable[[Any], Any],
+    limits: Limits,
+    executor: Executor,
+) -> Iterator[tuple[str, Any]]:
+    import ray
+    from ray.exceptions import RayError
 
-    The first error of a task is raised and ends the others. If the caller has connected this
-    process to a cluster, that connection is used.
+    if not ray.is_initialized():
+        _connect(executor)
+    submit = ray.remote(
+        num_cpus=1, max_retries=MAX_RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"
+    )(_call)
+    try:
+        common = ray.put((function, limits, __version__, Path.cwd()))
+        task, no_cores_since = parent.ask(), 0.0
+        while calls or task is not None:
+            num_cores = int(ray.cluster_resources().get("CPU", 0))
+            if num_cores:
+                no_cores_since = 0.0
+            elif not no_cores_since:
+                no_cores_since = time.monotonic()
+                seconds = f"{NO_CORES_SECONDS:.0f} s"
+                yield "notice", f"the Ray cluster has no CPU; waiting up to {seconds} for a node"
+            elif time.monotonic() > no_cores_since + NO_CORES_SECONDS:
+                raise MachineError(
+                    f"the Ray cluster has had no CPU for {NO_CORES_SECONDS:.0f} s",
+                    hint="start a node with CPUs: ray start --address HOST:PORT --num-cpus 8",
+                )
+            limit = executor.num_workers or max(1, TASKS_PER_CORE * num_cores)
+            while task is not None and len(calls) < limit:
+                calls[submit.remote(common, task)] = task
+                task = parent.ask()
+            done, _ = ray.wait(list(calls), num_returns=1, timeout=WATCH_SECONDS)
+            if done:  # asking about thousands takes 10 ms
+                done, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+            for reference in done:
+                result, reported = _fetch(reference, calls.pop(reference))
+                yield "progress", reported
+                yield "done", result
+    except RayError:
+        os._exit(1)  # as Ray itself does; the parent says that the connection is lost
 
-    Args:
-        num_workers: the most tasks at a time; None keeps all cores busy, new nodes included.
-        progress: counts a task when it has ended, so that a repeated task counts once.
 
-    Raises:
-        WorkerDiedError: a task's worker or node died repeatedly.
-        MachineError: the cluster is gone or has no cores.
+def _connect(executor: Executor) -> None:
+    """Connect to the address, RAY_ADDRESS, a cluster that runs on this machine, or a new one."""
+    import ray
+    from ray.exceptions import RayError
+
+    asked = executor.ray_address or os.environ.get("RAY_ADDRESS")
+    found = asked
+    if asked in (None, "auto"):
+        latest = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")  # noqa: S108
+        with contextlib.suppress(OSError):
+            found = latest.read_text()
+    is_running = found == "auto" or (found is not None and _answers(found))
+    if asked is not None and not is_running:
+        raise MachineError(f"{asked}: no Ray cluster answers", ADDRESS_HINT)
+    new = {"address": "local", "num_cpus": executor.num_workers or count_cores()}
+    options: dict[str, Any] = {"address": asked} if is_running else new
+    try:
+        ray.init(**options, include_dashboard=False, log_to_driver=False, logging_level="error")
+    except (OSError, RayError, RuntimeError, ValueError) as error:
+        why, cause = str(error).partition("\n")[0], str(error.__cause__)
+        raise MachineError(
+            f"{asked or 'this machine'}: cannot connect to Ray: {why}",
+            hint=AUTH_HINT if "uthentication" in cause else ADDRESS_HINT,
+        ) from error
+
+
+def _answers(address: str) -> bool:
+    """Return whether a server listens there: Ray itself asks for two minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError, ValueError):
+        return False
+    return True
+
+
+def _call(common: tuple[Any, ...], task: Any) -> tuple[Any, tuple[int, int]]:
+    """Do one task in a worker; return its result and the sums of what it reported.
+
+    So a task that is repeated counts once.
     """
-    run = _run_here if _driver is None else _driver.run
-    done = run(Common(function), iter(tasks), num_workers, progress.on_notice)
-    with contextlib.closing(done):
-        for result, amount, num_tokens in done:
-            progress.tell(amount, num_tokens)
-            yield result
+    function, limits, version, folder = common
+    if version != __version__:
+        raise MachineError(
+            f"{platform.node()}: seqpack {__version__} is installed,"
+            f" expected {version} as on the machine that started the run",
+            hint=SAME_VERSION_HINT.format(version),
+        )
+    set_limits(limits)
+    with contextlib.suppress(OSError):  # without the folder, only absolute paths work
+        os.chdir(folder)
+    amounts = [(0, 0)]
+    result = call(function, task, lambda *reported: amounts.append(reported))
+    amount, num_tokens = map(sum, zip(*amounts, strict=True))
+    return result, (amount, num_tokens)
 
 
-def _is_connected() -> bool:
-    """Return whether the caller has connected this process, without importing Ray."""
-    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+def _fetch(reference: Any, task: Any) -> Any:
+    """Return the result of a task, or raise its error."""
+    import ray
+    from ray.exceptions import LocalRayletDiedError, RayError, RaySystemError, RayTaskError
 
-
-def _run_here(
-    common: Common, tasks: Iterator[Any], num_workers: int | None, on_notice: Callable[[str], None]
-) -> Generator[Any, None, None]:
-    calls: Calls = {}
     try:
-        yield from run_calls(common, tasks, calls, num_workers=num_workers, on_notice=on_notice)
-    finally:
-        cancel(list(calls))
+        return ray.get(reference)
+    except RayTaskError as error:
+        text = str(error.cause).strip()
+        if isinstance(error.cause, RaySystemError) or "failed to import on the worker" in text:
+            raise MachineError(
+                f"a Ray worker cannot load the task: {text.splitlines()[-1].strip()}",
+                hint=SAME_VERSION_HINT.format(__version__),
+            ) from error
+        raise error.cause from error
+    except LocalRayletDiedError:
+        raise
+    except RayError as error:
+        raise WorkerDiedError(
+            f"a Ray worker or its node died {1 + MAX_RETRIES} times while working on:"
+            f" {task} ({type(error).__name__})",
+            hint=FEWER_HINT,
+        ) from error
 
 
-class _Driver:
-    """The parent's side of the driver process."""
+def _cancel(calls: dict[Any, Any]) -> None:
+    """End tasks whose results are not needed, so that they do not write during the next run."""
+    import ray
 
-    def __init__(self) -> None:
-        self._connection, theirs = multiprocessing.Pipe()
-        with theirs:
-            code = START.format(sys.path, theirs.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C only reaches the parent, which ends it cleanly
-            )
-
-    def connect(self, address: str | None, num_cores: int) -> None:
-        """Connect it to the cluster; raise the error that it raised there."""
-        self._send((address, num_cores))
-        _, error = self._receive()
-        if error is not None:
-            raise error
-
-    def run(
-        self,
-        common: Common,
-        tasks: Iterator[Any],
-        num_workers: int | None,
-        on_notice: Callable[[str], None],
-    ) -> Generator[Any, None, None]:
-        """Let it run tasks, which it requests one by one; yield what `run_calls` yields there."""
-        is_idle = False
-        try:
-            self._send((common, num_workers))
-            while True:
-                kind, value = self._receive()
-                if kind == "ended":
-                    is_idle = True
-                    if value is not None:
-                        raise value
-                    return
-                if kind == "wanted":
-                    self._send([each for each in [next(tasks, None)] if each is not None])
-                elif kind == "notice":
-                    on_notice(value)
-                else:
-                    yield value
-        finally:
-            if not is_idle:
-                self.stop()  # its tasks must end before another run writes to the same folder
-
-    def stop(self) -> None:
-        """End it cleanly, or at once at a second Ctrl-C."""
-        self._connection.close()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            self._process.kill()
-            self._process.wait()
-
-    def _send(self, value: object) -> None:
-        with _noticing_its_end():
-            self._connection.send(value)
-
-    def _receive(self) -> Any:
-        with _noticing_its_end():
-            return self._connection.recv()
-
-
-@contextlib.contextmanager
-def _noticing_its_end() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError) as error:
-        raise broken_connection() from error
+    references = list(calls)
+    calls.clear()
+    for force in (False, True):
+        if references:
+            for reference in references:
+                ray.cancel(reference, force=force)
+            number = len(references)
+            _, references = ray.wait(references, num_returns=number, timeout=CANCEL_SECONDS)

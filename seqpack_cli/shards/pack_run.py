@@ -12,10 +12,8 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
-from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.open_run import RunOutput
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Workers, find_workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.shards.alignment_checks import check_numbers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
 from seqpack_cli.shards.row_ends import describe_missing_ends
@@ -73,8 +71,7 @@ def pack(
     if options.split_name is not None:
         command = None  # which only the library can select
     options = options.resolve(pairs=bool(others))
-    workers = find_workers(executor, progress, (*places, *others, output))
-    with workers.hold():
+    with open_workers(executor, progress, (*places, *others, output)) as workers:
         select, options = _open(places, others, output, options, workers)
         out = RunOutput(output, overwrite, command)
         if options.split is not None and options.split_name is None:

@@ -17,8 +17,8 @@ from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
+from seqpack_cli.runs.workers import advance
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
 from seqpack_cli.shards.shard_manifest import (

@@ -13,7 +13,7 @@ from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.paired_rows import check_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked

@@ -19,7 +19,7 @@ from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns
 from seqpack_cli.shards.shard_set import ShardSet

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.columns.kept import Kept
@@ -101,7 +100,6 @@ class PartTask:
         return f"{self.name} ({paths[0]}{more})"
 
 
-@pausing_collection()
 def _load_task(name: str, ranges: list[tuple[Any, ...]]) -> PartTask:
     found = [SourceRange(index, Source(*source), *ends) for index, source, *ends in ranges]
     return PartTask(name, found)

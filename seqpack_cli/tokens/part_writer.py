@@ -12,8 +12,8 @@ from seqpack_cli.corpus.document_block import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.progress import advance
 from seqpack_cli.runs.run_folder import write_receipt
+from seqpack_cli.runs.workers import advance
 from seqpack_cli.tokens.columns.part_collector import PartCollector
 from seqpack_cli.tokens.indexed_dataset import write_index
 from seqpack_cli.tokens.sequences import DocumentSequences

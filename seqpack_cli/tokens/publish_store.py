@@ -6,8 +6,8 @@ from typing import Any
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items
-from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.receipts import write_rejects
 from seqpack_cli.tokens.store_manifest import is_balanced
 

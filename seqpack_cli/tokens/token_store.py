@@ -20,7 +20,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.executor import count_cores
+from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values
 from seqpack_cli.tokens.columns.store_columns import StoreColumns

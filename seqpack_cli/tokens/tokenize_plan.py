@@ -13,7 +13,6 @@ from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import OptionError
-from seqpack_cli.runs.collection import pausing_collection
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
 from seqpack_cli.tokens.chat.renderer import writes_special
 from seqpack_cli.tokens.columns.keep_option import check_keep
@@ -73,7 +72,6 @@ def _list_made(options: TokenizeOptions) -> Iterator[Kept]:
         yield Kept(Field("overlap"), INT.name, ValuesFrom.PIECES)
 
 
-@pausing_collection()
 def make_plan(
     sources: list[Source],
     vocabulary: Vocabulary,

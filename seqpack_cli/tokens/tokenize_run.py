@@ -30,11 +30,9 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
-from seqpack_cli.runs.executor import Executor
 from seqpack_cli.runs.open_run import hold_folder
-from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.runs.workers import Workers, find_workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
@@ -96,9 +94,11 @@ def tokenize(
     names, output = spell_inputs(inputs), parse_place(output)
     command = spell_command("tokenize", names, output, options)
     inputs = list_inputs(names, options.files)
-    workers = find_workers(executor, progress, (*inputs, output))
     # The cluster first: if none answers, no folder is made.
-    with workers.hold(), hold_folder(output, command=command) as run:
+    with (
+        open_workers(executor, progress, (*inputs, output)) as workers,
+        hold_folder(output, command=command) as run,
+    ):
         if STANDARD_INPUT in inputs:
             run.check_foreign(overwrite=overwrite)  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:

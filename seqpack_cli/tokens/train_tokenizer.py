@@ -32,7 +32,7 @@ from seqpack_cli.errors import (
 from seqpack_cli.files.single_file import parse_file, publish_alone
 from seqpack_cli.files.url import AnyPath, Place
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.tokenizers_api import check_can_train
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure

@@ -14,7 +14,7 @@ import torch
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.errors import OptionError
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore

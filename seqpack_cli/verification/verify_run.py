@@ -6,7 +6,7 @@ from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import open_splits

@@ -16,7 +16,7 @@ from seqpack_cli.batching.pack_options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.url import Place
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.packed_stores import (
     are_stores_there,
     open_packed_stores,

@@ -10,7 +10,7 @@ import torch
 
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.tokens.open_store import AnyStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,6 @@ from object_store import server as server  # noqa: E402
 
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions  # noqa: E402
 from seqpack_cli.tokens.tokenize_run import tokenize  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def ray_node() -> Iterator[Any]:
-    """The one Ray cluster of this process: a node of two cores."""
-    from ray_clusters import running_cluster
-
-    with running_cluster(num_cpus=2) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def cluster(ray_node: Any) -> Iterator[Any]:
-    """The Ray cluster, with this process connected to it."""
-    with ray_node.connected():
-        yield ray_node.cluster
 
 
 @pytest.fixture

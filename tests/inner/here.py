@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 
 HERE = Executor(num_workers=1)
 

@@ -19,7 +19,7 @@ import safetensors.numpy
 from blake3 import blake3
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack

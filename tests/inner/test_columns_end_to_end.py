@@ -14,7 +14,7 @@ from here import HERE
 from shard_reference import change_shard
 
 from seqpack_cli import PackOptions, TokenizeOptions, open_shards, open_store, pack, tokenize
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
 

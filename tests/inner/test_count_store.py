@@ -14,9 +14,7 @@ from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.source_setup import SourceSetup

@@ -21,7 +21,7 @@ from seqpack_cli.reporting.differences import compare
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.encoders import agreement
 from seqpack_cli.tokens.encoders.early_start import start_early
 

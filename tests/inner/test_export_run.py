@@ -32,7 +32,7 @@ from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
 from seqpack_cli.files.url import Place, Url
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports import source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported

@@ -37,7 +37,7 @@ from kills import (
 from reference import read_folder
 
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

@@ -19,9 +19,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from unfinished import Stop
 
 from seqpack_cli.errors import DataError, MachineError, OptionError
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.tokens import make_parts
 from seqpack_cli.tokens.encoders import agreement
 from seqpack_cli.tokens.encoders import encoder as encoders

@@ -26,9 +26,7 @@ from seqpack_cli import ImportOptions, import_store, tokenize
 from seqpack_cli.corpus.formats import IDS_FORMATS
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError
-from seqpack_cli.runs import workers
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.tokens.imports import import_run
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.imports.id_block import RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup, RecordFields
 from seqpack_cli.tokens.imports.megatron_ids import cut_megatron, iter_megatron_blocks
@@ -463,23 +461,3 @@ def test_pairs_in_an_object_store(
     with pytest.raises(DataError, match=r"s3://import/in/a\.idx: .* bytes, its header says"):
         put_object(server.upstream, f"{BUCKET}/in/a.idx", (pairs / "a.idx").read_bytes()[:-8])
         import_ids(f"s3://{BUCKET}/in/a", tmp_path / "other")
-
-
-def test_pairs_are_made_in_threads_and_records_in_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading records holds Python's lock."""
-    write_pair(tmp_path / "a", DATASET)
-    (tmp_path / "b.jsonl").write_text('{"input_ids": [1, 2]}\n' * 9)
-    threads = []
-
-    def run_here(function: Any, tasks: Any, num_threads: int, progress: Any) -> Any:
-        threads.append(num_threads)
-        return map(function, tasks)
-
-    monkeypatch.setattr(workers, "run_in_threads", run_here)
-    monkeypatch.setattr(import_run, "count_cores", lambda: 64)
-    for name in ("a", "b.jsonl"):
-        options = ImportOptions(vocab_size=9, part_bytes=6)
-        import_store(tmp_path / name, tmp_path / f"{name}-store", options)
-        assert threads == [3]  # as many as there are parts of the pair

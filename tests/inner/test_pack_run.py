@@ -29,9 +29,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.workers import Workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards import pack_run, pack_store
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
@@ -436,7 +434,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards import pack_shard
 from seqpack_cli.shards import pack_run
 

@@ -26,8 +26,8 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Url
 from seqpack_cli.runs import run_folder
 from seqpack_cli.runs.open_run import RunOutput, open_run, remove_temporary_files
-from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder, write_receipt
+from seqpack_cli.runs.workers import Progress
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 KEEPING_HINT = (

@@ -37,7 +37,7 @@ from seqpack_cli.files import file_systems, lease
 from seqpack_cli.files.objects import read_object
 from seqpack_cli.files.url import Url, parse_place
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.token_store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize

@@ -29,8 +29,7 @@ from unfinished import stopping_before_manifest
 
 from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.target_options import TargetOptions

@@ -14,7 +14,7 @@ from shard_reference import LENGTHS, change_shard, make_shards, make_store, make
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import unpack as run_unpack

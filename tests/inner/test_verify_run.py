@@ -24,8 +24,7 @@ from shard_reference import (
 from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.reporting.terminal.verify_summary import summarize
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards

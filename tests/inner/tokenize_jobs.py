@@ -14,7 +14,7 @@ from typing import Any
 from blake3 import blake3
 
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.target_options import TargetOptions

@@ -8,7 +8,7 @@ from seqpack_cli.errors import OptionError, check_choice
 from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.url import AnyPath
 from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.formats import FORMATS, write_format
 from seqpack_cli.shards.exports.task import Task, open_exported
 

@@ -19,7 +19,7 @@ from seqpack_cli.files.places import at
 from seqpack_cli.files.url import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.columns.column import Column

@@ -16,7 +16,7 @@ from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.url import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_difference
-from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards

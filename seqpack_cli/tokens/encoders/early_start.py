@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.inputs import LocalInput
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
 from seqpack_cli.tokens.vocabulary import BYTES

@@ -11,7 +11,7 @@ from blake3 import blake3
 from seqpack_cli.corpus.document_block import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.runs.progress import advance
+from seqpack_cli.runs.workers import advance
 
 
 class RangeInput:

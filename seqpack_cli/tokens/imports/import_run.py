@@ -22,11 +22,9 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.url import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
-from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.open_run import hold_folder
-from seqpack_cli.runs.progress import Progress
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.runs.workers import Workers, find_workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
 from seqpack_cli.tokens.imports.import_options import ImportOptions
@@ -95,8 +93,10 @@ def import_store(
     if STANDARD_INPUT in inputs:
         hint = "write it to a file, and pass its name"
         raise OptionError(f"{STANDARD_INPUT}: import does not read standard input", hint)
-    workers = find_workers(executor, progress, (*inputs, output))
-    with workers.hold(), hold_folder(output, command=command) as run:
+    with (
+        open_workers(executor, progress, (*inputs, output)) as workers,
+        hold_folder(output, command=command) as run,
+    ):
         sources, skipped = find_sources(
             inputs,
             patterns=options.files,

@@ -14,9 +14,7 @@ import torch
 
 from seqpack_cli.files.copy_marks import find_began, hashing_copies
 from seqpack_cli.files.url import Place, is_shared
-from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.progress import Progress, advance
-from seqpack_cli.runs.workers import Workers
+from seqpack_cli.runs.workers import Executor, Progress, Workers, advance
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.store_rows import changed_error

@@ -20,7 +20,7 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import LOCK_NAME
 from seqpack_cli.files.manifest import MANIFEST_NAME, tokenizer_name
 from seqpack_cli.runs.earlier_run import OWN_PATTERN
-from seqpack_cli.runs.executor import count_cores
+from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet

@@ -22,7 +22,7 @@ from typing import Any
 from fuzz_mutators import JsonText, spell
 from shard_reference import make_column_store, make_store
 
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.pack_run import PackOptions, pack
 
 MANIFEST = "manifest.json"

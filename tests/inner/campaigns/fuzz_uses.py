@@ -29,7 +29,7 @@ from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
-from seqpack_cli.runs.executor import Executor
+from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import iter_sequences, iter_unpacked
 from seqpack_cli.tokens.columns.column import Column

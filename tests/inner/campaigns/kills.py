@@ -94,7 +94,9 @@ def list_session(session: int) -> dict[int, str]:
 
 
 def list_workers(session: int) -> list[int]:
-    return [pid for pid, called in list_session(session).items() if "spawn_main" in called]
+    return [
+        pid for pid, called in list_session(session).items() if "seqpack_cli.runs.workers" in called
+    ]
 
 
 def wait_for_end(session: int, seconds: float = END_SECONDS) -> list[str]:
@@ -248,7 +250,7 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
     if ended.code not in allowed[kind]:
         return f"ended with {ended.code}: {ended.stderr[-1500:]}"
     if kind == "worker" and not re.search(
-        r"worker process died while working on one of: (part|shard)-\d{5}", ended.stderr
+        r"worker process died while (it started|working on: (part|shard)-\d{5})", ended.stderr
     ):
         return f"does not name what a killed worker held: {ended.stderr}"
     return None
