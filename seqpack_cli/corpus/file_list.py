@@ -15,7 +15,7 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.corpus.standard_input import read_standard_input
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files.inputs import ListedName, find_input, spell_inputs
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.places import AnyPath, parse_place
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MISSING = (FileNotFoundError, NotADirectoryError, ValueError)

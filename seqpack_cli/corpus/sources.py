@@ -28,8 +28,7 @@ from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Ski
 from seqpack_cli.errors import FolderError, OptionError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.collection import pausing_collection
 
 STANDARD_INPUT = "-"

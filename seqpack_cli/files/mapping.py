@@ -23,31 +23,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.disk import SAFE_FLAGS
-from seqpack_cli.files.failures import check_same_size, naming_failures
+from seqpack_cli.files.disk import SAFE_FLAGS, naming_failures
 
-NO_FILE = -1  # instead of a size, of anything that is not a regular file
 Mapped = TypeVar("Mapped")
 
 
-def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
-    """Open a regular file, not a link, of the expected size.
-
-    Raises:
-        FolderError: it is missing, not a regular file, or of another size.
-        MachineError: the disk fails, or this process may not read it.
-    """
-    _check_regular(path, look_at(path))  # first: opening a device can have side effects
-    with naming_reads(path):
-        file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
-    try:
-        status = os.fstat(file.fileno())
-        _check_regular(path, status)
-        check_same_size(path, status.st_size, num_bytes)
-    except FolderError:
-        file.close()
-        raise
-    return file
+def naming_reads(path: Path) -> AbstractContextManager[None]:
+    """Turn an OSError while reading into an error that names the file."""
+    return naming_failures(path, missing=(FileNotFoundError, NotADirectoryError))
 
 
 def look_at(path: Path) -> os.stat_result:
@@ -59,9 +42,29 @@ def look_at(path: Path) -> os.stat_result:
         raise FolderError(f"{path}: {error}") from error
 
 
-def naming_reads(path: Path) -> AbstractContextManager[None]:
-    """Turn an OSError while reading into an error that names the file."""
-    return naming_failures(path, missing=(FileNotFoundError, NotADirectoryError))
+def check_same_size(place: object, size: int, num_bytes: int | None) -> None:
+    """Raise FolderError if a file has not the expected size; None accepts any size."""
+    if num_bytes not in (None, size):
+        raise FolderError(f"{place}: {size:,} bytes, manifest says {num_bytes:,}")
+
+
+def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
+    """Open a regular file, not a link, of the expected size.
+
+    Raises:
+        FolderError: it is missing, not a regular file, or of another size.
+        MachineError: the disk fails, or this process may not read it.
+    """
+    if not stat.S_ISREG(look_at(path).st_mode):  # first: opening a device can have side effects
+        raise FolderError(f"{path}: not a regular file")
+    with naming_reads(path):
+        file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
+    try:
+        check_same_size(path, os.fstat(file.fileno()).st_size, num_bytes)
+    except FolderError:
+        file.close()
+        raise
+    return file
 
 
 def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:
@@ -120,11 +123,6 @@ def keep_mapped(
                 kept.pop(oldest, None)
         kept[number] = found
     return found
-
-
-def _check_regular(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise FolderError(f"{path}: not a regular file")
 
 
 class _Map:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.files.places import Place, is_shared
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.executor import Executor, count_cores
 from seqpack_cli.runs.progress import Progress, reporting_to

@@ -7,14 +7,12 @@ from typing import Any
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.executor import Executor
-from seqpack_cli.runs.open_run import RunOutput
 from seqpack_cli.runs.progress import Progress
+from seqpack_cli.runs.run_folder import RunOutput
 from seqpack_cli.runs.workers import Workers, find_workers
 from seqpack_cli.shards.alignment_checks import check_numbers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
@@ -32,7 +30,6 @@ from seqpack_cli.tokens.open_store import (
 
 
 @checks_arguments
-@hashing_copies()
 def pack(
     stores: AnyPaths,
     output: AnyPath,

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.shards.unpacked import UnpackedSequence
 
 Group = tuple[Sequence[UnpackedSequence], Sequence[str] | None]  # sequences, and their texts

@@ -26,9 +26,8 @@ from seqpack_cli.files.manifest import (
     read_kept_tokenizer,
     tokenizer_name,
 )
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import FileKind
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.outputs import FileKind
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 from seqpack_cli.tokens.panics import is_failure

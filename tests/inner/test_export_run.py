@@ -30,7 +30,8 @@ from shard_reference import (
 from seqpack_cli import PackOptions, export, open_shards, open_store, pack
 from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.objects import Url
+from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.exports import source

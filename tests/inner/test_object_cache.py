@@ -15,20 +15,14 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from object_store import write_object
+from seqpack_cli.files.copy_marks import hashing_copies
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import object_cache
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.local_place import LocalPlace
+from seqpack_cli.files.cache import find_cache_folder, find_cache_limit, local_file
 from seqpack_cli.files.mapping import map_regular
-from seqpack_cli.files.object_cache import (
-    find_cache_folder,
-    find_cache_limit,
-    local_file,
-)
-from seqpack_cli.files.objects import remove_objects
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url, remove_objects
+from seqpack_cli.files.places import LocalPlace, at
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
 

@@ -9,8 +9,7 @@ from command import run
 from object_store import put_object, write_object
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.objects import find_object, iter_checked_object, read_object
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url, find_object, iter_checked_object, read_object
 
 BUCKET = "checks"
 TEXT = b"".join(b"line %d of the corpus\n" % number for number in range(400))

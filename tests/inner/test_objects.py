@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 from object_store import write_object
+from seqpack_cli.files.puts import put_over
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.objects import (
+    Url,
     find_object,
     iter_object,
     read_object,
     remove_objects,
+    upload,
 )
 from seqpack_cli.files.places import at
-from seqpack_cli.files.puts import put_over, upload
-from seqpack_cli.files.url import Url
 from seqpack_cli.limits import LIMITS
 
 

@@ -21,13 +21,17 @@ from seqpack_cli.errors import FolderError, MachineError
 from seqpack_cli.files import disk
 from seqpack_cli.files.json_files import write_json
 from seqpack_cli.files.manifest import check_files, read_manifest
-from seqpack_cli.files.objects import read_object
+from seqpack_cli.files.objects import Url, read_object
 from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Url
 from seqpack_cli.runs import run_folder
-from seqpack_cli.runs.open_run import RunOutput, open_run, remove_temporary_files
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder, write_receipt
+from seqpack_cli.runs.run_folder import (
+    RunFolder,
+    RunOutput,
+    open_run,
+    remove_temporary_files,
+    write_receipt,
+)
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 KEEPING_HINT = (

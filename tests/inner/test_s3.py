@@ -34,8 +34,8 @@ from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards,
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import file_systems, lease
-from seqpack_cli.files.objects import read_object
-from seqpack_cli.files.url import Url, parse_place
+from seqpack_cli.files.objects import Url, read_object
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.progress import Progress
 from seqpack_cli.shards.pack_run import pack

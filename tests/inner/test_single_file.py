@@ -19,9 +19,9 @@ from shard_reference import make_shards
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
-from seqpack_cli.files.objects import read_object
-from seqpack_cli.files.single_file import FileKind, check_target, parse_file, publish_alone
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.objects import Url, read_object
+from seqpack_cli.files.outputs import FileKind, check_target, parse_file, publish_alone
+from seqpack_cli.files.places import Place
 
 LINES = FileKind("lines of seven", lambda head: head.startswith(b"7"))
 NEW = b"7 new"

@@ -12,7 +12,7 @@ from reference import change_json
 
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.errors import FolderError
-from seqpack_cli.runs.earlier_run import find_splits
+from seqpack_cli.runs.run_folder import find_splits
 from seqpack_cli.shards.split_manifest import open_splits
 
 

@@ -22,9 +22,8 @@ from test_disk_faults import DIE, FaultyOs, in_fork, run_unbroken
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files import disk
-from seqpack_cli.runs.open_run import hold_folder
 from seqpack_cli.runs.progress import Progress
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.shards.store_splits import hash_values

@@ -9,7 +9,8 @@ from object_store import write_object
 
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Url, find_place, is_shared, parse_place, spell_place
+from seqpack_cli.files.objects import Url
+from seqpack_cli.files.places import find_place, is_shared, parse_place, spell_place
 
 
 @pytest.mark.parametrize(

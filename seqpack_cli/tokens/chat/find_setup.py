@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.renderer import compile_template
 from seqpack_cli.tokens.roles import ROLES, token_of
