@@ -17,14 +17,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from blake3 import blake3
-
 from seqpack_cli.errors import FolderError, MachineError, OptionError, quote
 from seqpack_cli.files import disk
+from seqpack_cli.files.disk import check_same_size, hash_file
 from seqpack_cli.files.locks import create_locked, remove_left_over, wait_for_lock
-from seqpack_cli.files.mapping import check_same_size, open_regular
 from seqpack_cli.files.objects import Url, iter_object
-from seqpack_cli.limits import LIMITS
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30
@@ -69,23 +66,16 @@ def remove_damaged(entries: Iterable[dict[str, Any]]) -> None:
     """
     for entry in entries:
         path = find_cache_folder() / entry["blake3"]
-        if not DIGEST.fullmatch(path.name) or not _is_whole(path, entry["bytes"]):
-            continue
-        digest = blake3()
-        with open_regular(path) as file:
-            while block := file.read(LIMITS.read_bytes):
-                digest.update(block)
-        if digest.hexdigest() != path.name:
+        if DIGEST.fullmatch(path.name) and _is_whole(path, entry["bytes"]):
             with _naming_cache():
-                disk.remove_file(path)
+                if hash_file(path) != path.name:
+                    disk.remove_file(path)
 
 
 def find_cache_folder() -> Path:
     """Return the folder of the cache."""
-    named = os.environ.get("SEQPACK_CACHE_DIR")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqpack"
+    beside = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SEQPACK_CACHE_DIR") or beside / "seqpack")
 
 
 def find_cache_limit() -> int:
@@ -123,11 +113,10 @@ def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[Non
 
 def _is_whole(path: Path, num_bytes: int) -> bool:
     """Return whether there is a regular file of this size."""
-    try:
+    with contextlib.suppress(OSError):
         status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size == num_bytes
+        return stat.S_ISREG(status.st_mode) and status.st_size == num_bytes
+    return False
 
 
 def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:

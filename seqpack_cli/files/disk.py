@@ -1,7 +1,8 @@
-"""All calls that change a local disk: create, write, rename, remove.
+"""Local files: open those that somebody else may have written, and every call that changes a disk.
 
-Because every change goes through here, a refusal of the system becomes an error that names the file
-in one place, and a test can make the k-th change fail, or kill the process there.
+A file is opened without following links or waiting for a pipe. Every change goes through here, so
+that a refusal of the system becomes an error that names the file in one place, and a test can make
+the k-th change fail, or kill the process there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, SeqpackError
+from seqpack_cli.limits import LIMITS
+
+if TYPE_CHECKING:
+    import numpy as np  # not imported for --help
 
 # Do not follow links or wait for pipes. O_BINARY exists on Windows only, the others elsewhere.
 FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
@@ -79,6 +83,54 @@ def naming_writes(path: object) -> AbstractContextManager[None]:
     if isinstance(path, Path) and (temporary := TEMP_PATTERN.fullmatch(path.name)):
         path = path.with_name(temporary[1])
     return naming_failures(path, find_hint=find_hint)
+
+
+def naming_reads(path: Path) -> AbstractContextManager[None]:
+    """Turn an OSError while reading into an error that names the file."""
+    return naming_failures(path, missing=(FileNotFoundError, NotADirectoryError))
+
+
+def look_at(path: Path) -> os.stat_result:
+    """Return the status of a path, without following a link."""
+    try:
+        with naming_reads(path):
+            return path.lstat()
+    except ValueError as error:  # a name that no file can have
+        raise FolderError(f"{path}: {error}") from error
+
+
+def check_same_size(place: object, size: int, num_bytes: int | None) -> None:
+    """Raise FolderError if a file has not the expected size; None accepts any size."""
+    if num_bytes not in (None, size):
+        raise FolderError(f"{place}: {size:,} bytes, manifest says {num_bytes:,}")
+
+
+def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
+    """Open a regular file, not a link, of the expected size.
+
+    Raises:
+        FolderError: it is missing, not a regular file, or of another size.
+        MachineError: the disk fails, or this process may not read it.
+    """
+    if not stat.S_ISREG(look_at(path).st_mode):  # first: opening a device can have side effects
+        raise FolderError(f"{path}: not a regular file")
+    with naming_reads(path):
+        file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
+    try:
+        check_same_size(path, os.fstat(file.fileno()).st_size, num_bytes)
+    except FolderError:
+        file.close()
+        raise
+    return file
+
+
+def hash_file(path: Path) -> str:
+    """Return the BLAKE3 checksum of a whole regular file as hex."""
+    digest = blake3()
+    with open_regular(path) as file, naming_reads(path):
+        while block := file.read(LIMITS.read_bytes):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def name_temporary(path: Path) -> Path:

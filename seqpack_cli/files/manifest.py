@@ -30,7 +30,6 @@ MANIFEST_NAME = "manifest.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
 SIDE = "side"  # field of a manifest of pairs as one side sees it: which side that is
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
-OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
 MAX_FAILURE = 1000  # characters of the error to show
@@ -90,19 +89,20 @@ def read_manifest(
 
 
 def find_format(folder: Place) -> object:
-    """Return the format that a folder's manifest names, most often from its first bytes."""
-    manifest = folder / MANIFEST_NAME
-    if not at(manifest).exists():
-        return None
-    head = FORMAT_FIELD.match(at(manifest).read_some(HEAD_BYTES))
-    return head[1].decode() if head else read_json(manifest).get("format")
+    """Return the format that a folder's manifest names, from its first bytes."""
+    return _read_format(folder / MANIFEST_NAME) if at(folder / MANIFEST_NAME).exists() else None
+
+
+def _read_format(path: Place) -> str | None:
+    head = FORMAT_FIELD.match(at(path).read_some(HEAD_BYTES))
+    return head[1].decode() if head else None
 
 
 def is_run_folder(folder: Place) -> bool:
     """Return whether a folder has a manifest or plan that seqpack wrote."""
     for name in sorted(RUN_NAMES):
         with contextlib.suppress(SeqpackError):  # something else may have this name
-            if OWN_HEAD.match(at(folder / name).read_some(HEAD_BYTES)):
+            if str(_read_format(folder / name)).startswith("seqpack."):
                 return True
     return False
 
@@ -140,7 +140,6 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
 
 def check_not_lost(folder: Place, files: list[Any]) -> None:
     """Raise FolderError unless the files that a run has written still exist at its end."""
-    at(folder).check_own()  # first: a run that took over has changed them too
     if not files:  # the run wrote other folders
         return
     try:
@@ -209,7 +208,11 @@ def _unfinished_error(folder: Place) -> FolderError:
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
     if item == "split":
-        found = f"{_count_finished(folder, plan)} splits finished, no {MANIFEST_NAME}"
+        places = [folder / name for name in names]
+        ended = [
+            at(each / MANIFEST_NAME).exists() > at(each / PLAN_NAME).exists() for each in places
+        ]
+        found = f"{sum(ended)} of {len(plan['splits'])} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None
     if isinstance(failure, dict) and isinstance(message, str):
@@ -224,17 +227,6 @@ def _find_writer(found: dict[str, Any]) -> tuple[str, str]:
     """Return the command that wrote a manifest or plan, "" if it is unknown, and its pieces."""
     command, item = WRITERS.get(str(found.get("format")), ("", "part"))
     return "import" if found.get("made_by") == "import" else command, item
-
-
-def _count_finished(folder: Place, plan: dict[str, Any]) -> str:
-    """Return how many splits are finished, such as "1 of 3"."""
-    folders: list[Place] = []
-    with contextlib.suppress(SeqpackError, KeyError, TypeError):  # the plan may be damaged
-        folders = [folder / check_name(each["name"], source=folder) for each in plan["splits"]]
-    is_finished = [
-        at(each / MANIFEST_NAME).exists() and not at(each / PLAN_NAME).exists() for each in folders
-    ]
-    return f"{sum(is_finished)} of {len(folders)}"
 
 
 def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) -> str | None:

@@ -125,11 +125,6 @@ class Url:
         return PurePosixPath(self.key).name
 
     @property
-    def stem(self) -> str:
-        """Return the last component without its suffix."""
-        return PurePosixPath(self.key).stem
-
-    @property
     def suffix(self) -> str:
         """Return the suffix of the last component, with its dot."""
         return PurePosixPath(self.key).suffix
@@ -147,6 +142,10 @@ class Url:
     def resolve(self) -> Url:
         """Return self: there are no links and no working folder."""
         return self
+
+    def is_symlink(self) -> bool:
+        """Return False: there are no links."""
+        return False
 
     def open_file_system(self) -> tuple[Any, str]:
         """Return fsspec's file system and the path of this object in it.
@@ -233,17 +232,9 @@ def read_version(status: dict[str, Any]) -> str:
     return str(found).strip('"')
 
 
-def read_object(url: Url, *, max_bytes: int | None = None) -> bytes:
-    """Read a whole object of at most max_bytes."""
-    size, _ = find_object(url)
-    check_at_most(url, size, max_bytes)
-    return b"".join(iter_object(url, 0, size))
-
-
-def check_at_most(place: object, size: int, max_bytes: int | None) -> None:
-    """Raise FolderError if a file is too large."""
-    if max_bytes is not None and size > max_bytes:
-        raise FolderError(f"{place}: {size:,} bytes, expected at most {max_bytes:,}")
+def read_object(url: Url) -> bytes:
+    """Read a whole object."""
+    return b"".join(iter_object(url, 0, find_object(url)[0]))
 
 
 def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
@@ -337,28 +328,23 @@ def remove_objects(urls: Iterable[Url]) -> None:
     urls = list(urls)
     for url in urls[:1]:
         check_own(url)
-    if len(urls) > 1 and PACKAGES.get(urls[0].protocol) == "s3fs":
-        for first in range(0, len(urls), NUM_REMOVED):
-            _remove_together(urls[first : first + NUM_REMOVED])
-        return
 
-    def remove(url: Url) -> None:
-        system, key = url.open_file_system()
-        with naming_requests(url), contextlib.suppress(FileNotFoundError):
-            system.rm_file(key)
+    def remove(some: list[Url]) -> None:
+        system, key = some[0].open_file_system()
+        with naming_requests(some[0]), contextlib.suppress(FileNotFoundError):
+            if len(some) == 1:
+                system.rm_file(key)
+                return
+            # s3fs's `rm` would expand globs and hide failures
+            keys = [{"Key": url.key.partition("/")[2]} for url in some]
+            bucket, what = key.partition("/")[0], {"Objects": keys, "Quiet": True}
+            answer = system.call_s3("delete_objects", Bucket=bucket, Delete=what)
+        for error in answer.get("Errors", []):
+            message = f"{some[0].parent}: {error.get('Key')}: {error.get('Message')}"
+            raise MachineError(message, hint=ACCESS_HINT)
 
-    num_threads = NUM_THREADS if len(urls) > 1 and urls[0].protocol in OBJECT_STORES else 1
-    for _ in map_ahead(remove, urls, num_threads=num_threads):
+    is_s3 = urls and PACKAGES.get(urls[0].protocol) == "s3fs"
+    size = NUM_REMOVED if is_s3 else 1
+    groups = [urls[first : first + size] for first in range(0, len(urls), size)]
+    for _ in map_ahead(remove, groups, num_threads=min(NUM_THREADS, max(1, len(groups)))):
         pass
-
-
-def _remove_together(urls: list[Url]) -> None:
-    """Remove objects with one request; s3fs's `rm` would expand globs and hide failures."""
-    system, _ = urls[0].open_file_system()
-    bucket, _, _ = urls[0].key.partition("/")
-    keys = {"Objects": [{"Key": url.key.partition("/")[2]} for url in urls], "Quiet": True}
-    with naming_requests(urls[0].parent):
-        answer = system.call_s3("delete_objects", Bucket=bucket, Delete=keys)
-    for error in answer.get("Errors", []):
-        message = f"{urls[0].protocol}://{bucket}/{error.get('Key')}: {error.get('Message')}"
-        raise MachineError(message, hint=ACCESS_HINT)

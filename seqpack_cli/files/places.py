@@ -10,7 +10,6 @@ fsynced. For an object it lies on this machine and is uploaded.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import posixpath
 import re
@@ -19,22 +18,27 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from blake3 import blake3
 
-from seqpack_cli.errors import FolderError, MachineError, OptionError, mask_secrets, quote
+from seqpack_cli.errors import FolderError, MachineError, OptionError, mask_secrets
 from seqpack_cli.files import disk
 from seqpack_cli.files.cache import local_file, remove_damaged
-from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
+from seqpack_cli.files.disk import (
+    TEMP_PATTERN,
+    HashingWriter,
+    check_same_size,
+    hash_file,
+    look_at,
+    naming_reads,
+    open_regular,
+)
 from seqpack_cli.files.locks import LOCK_NAME, create_locked, hold_lock, remove_left_over
-from seqpack_cli.files.mapping import check_same_size, look_at, naming_reads, open_regular
 from seqpack_cli.files.objects import (
     PACKAGES,
     PLAN_NAME,
     Url,
-    check_at_most,
-    check_own,
     create_object,
     find_object,
     iter_object,
@@ -42,7 +46,6 @@ from seqpack_cli.files.objects import (
     remove_objects,
     upload,
 )
-from seqpack_cli.limits import LIMITS
 
 Place: TypeAlias = Path | Url
 AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the library passes
@@ -85,8 +88,6 @@ def parse_place(name: AnyPath) -> Place:
     text = os.fspath(name)
     if not text:
         raise OptionError("the path is empty", hint="pass . for the current folder")
-    if "\0" in text:
-        raise OptionError(f"{quote(text)}: holds a null character, which no path has")
     check_address(text)
     protocol, key = split_url(text)
     if protocol is None:
@@ -96,9 +97,9 @@ def parse_place(name: AnyPath) -> Place:
             raise OptionError(f"{text}: a Path cannot hold a URL", hint="pass the URL as a str")
         return Path(text)
     if protocol in LOCAL_PROTOCOLS:
-        if not key.removeprefix("localhost").startswith("/"):
+        if not key.startswith("/"):
             raise OptionError(f"{text}: not on this machine", hint="write file:///folder/name")
-        return Path(key.removeprefix("localhost"))
+        return Path(key)
     parts = key.rstrip("/").split("/")
     if {"", ".", ".."} & set(parts):
         raise OptionError(f"{text}: not an address in an object store", hint=URL_HINT)
@@ -153,6 +154,8 @@ def find_place(folder: Place, spelled: str) -> Place:
 
 def suggest_name(place: Place) -> str:
     """Return a question that names the nearest neighbour of a path that does not exist, or ""."""
+    import difflib
+
     if isinstance(place, Url):
         return ""
     with contextlib.suppress(OSError):
@@ -162,32 +165,33 @@ def suggest_name(place: Place) -> str:
 
 
 @dataclass(frozen=True)
-class LocalPlace:
-    """A local file or folder."""
+class At:
+    """What can be done at a path or URL."""
 
-    path: Path
-    num_readers: ClassVar[int] = 1  # at once: more are not faster
-    has_lock: ClassVar[bool] = True  # whether a run holds its folder against all others
+    place: Place
 
-    def find_real_name(self) -> str:
-        """Return the path with links resolved, the same for every spelling."""
-        return os.path.realpath(self.path)
+    @property
+    def has_lock(self) -> bool:
+        """Whether a run holds its folder against all others."""
+        return isinstance(self.place, Path)
 
-    def is_link(self) -> bool:
-        """Return whether it is a symbolic link."""
-        return self.path.is_symlink()
+    @property
+    def num_readers(self) -> int:
+        """How many readers at once are worth it: a request to an object store mostly waits."""
+        return 1 if isinstance(self.place, Path) else 16
 
     def exists(self) -> bool:
         """Return whether anything has this name, a broken link included.
 
         Raises:
-            MachineError: the system refuses to look.
+            MachineError: the system or the object store refuses to look.
         """
-        try:
-            look_at(self.path)
-        except FolderError:
-            return False
-        return True
+        if isinstance(self.place, Url):
+            return self.place.exists()
+        with contextlib.suppress(FolderError):
+            look_at(self.place)
+            return True
+        return False
 
     def check_size(self, num_bytes: int | None = None) -> int:
         """Return the size of a regular file, not a link.
@@ -195,8 +199,13 @@ class LocalPlace:
         Raises:
             FolderError: it is missing, not a regular file, or not of the expected size.
         """
-        with open_regular(self.path, num_bytes=num_bytes) as file:
-            return os.fstat(file.fileno()).st_size
+        if isinstance(self.place, Path):
+            with open_regular(self.place) as file:
+                size = os.fstat(file.fileno()).st_size
+        else:
+            size, _ = find_object(self.place)
+        check_same_size(self.place, size, num_bytes)
+        return size
 
     def find_sizes(self) -> Callable[[str], int | None]:
         """Return a function from the name of a file in this folder to its size.
@@ -204,44 +213,56 @@ class LocalPlace:
         The size is None if there is nothing, and NO_FILE for anything but a regular file. An object
         store lists all files at once, a disk is asked at each call.
         """
+        if isinstance(self.place, Url):
+            found = self.place.list_files().items()
+            is_file = {name: each["type"] == "file" for name, each in found}
+            return {name: each["size"] if is_file[name] else NO_FILE for name, each in found}.get
+        folder = self.place
 
         def find_size(name: str) -> int | None:
-            try:
-                status = look_at(self.path / name)
-            except FolderError:
-                return None
-            return status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
+            with contextlib.suppress(FolderError):
+                status = look_at(folder / name)
+                return status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
+            return None
 
         return find_size
 
     def find_status(self) -> tuple[int, ...] | None:
-        """Return numbers that change when this file is replaced; None in an object store.
+        """Return numbers that change when this file is replaced.
+
+        None in an object store, where `open_copy` compares an object with its checksum instead.
 
         Raises:
             FolderError: it is missing.
         """
-        status = look_at(self.path)
+        if isinstance(self.place, Url):
+            return None
+        status = look_at(self.place)
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def read(self, *, max_bytes: int) -> bytes:
         """Read a whole regular file of at most max_bytes."""
-        with open_regular(self.path) as file, naming_reads(self.path):
-            check_at_most(self.path, os.fstat(file.fileno()).st_size, max_bytes)
-            return file.read()
+        size = self.check_size()
+        if size > max_bytes:
+            raise FolderError(f"{self.place}: {size:,} bytes, expected at most {max_bytes:,}")
+        return self.read_some(size)
 
     def read_some(self, num_bytes: int, *, at_end: bool = False) -> bytes:
         """Read the first or the last bytes of a regular file, all of a shorter one."""
-        with open_regular(self.path) as file, naming_reads(self.path):
-            if at_end:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - num_bytes))
+        start = max(0, self.check_size() - num_bytes) if at_end else 0
+        if isinstance(self.place, Url):
+            return b"".join(iter_object(self.place, start, start + num_bytes))
+        with open_regular(self.place) as file, naming_reads(self.place):
+            file.seek(start)
             return file.read(num_bytes)
 
     def hash(self) -> str:
         """Return the BLAKE3 checksum of a whole regular file as hex."""
+        if isinstance(self.place, Path):
+            return hash_file(self.place)
         digest = blake3()
-        with open_regular(self.path) as file, naming_reads(self.path):
-            while block := file.read(LIMITS.read_bytes):
-                digest.update(block)
+        for block in iter_object(self.place, 0, self.check_size()):
+            digest.update(block)
         return digest.hexdigest()
 
     def open_copy(self, entry: dict[str, Any]) -> AbstractContextManager[Path]:
@@ -250,11 +271,14 @@ class LocalPlace:
         Args:
             entry: the file's entry in a manifest, with `bytes` and `blake3`.
         """
-        del entry
-        return contextlib.nullcontext(self.path)
+        if isinstance(self.place, Url):
+            return local_file(self.place, entry)
+        return contextlib.nullcontext(self.place)
 
     def check_copies(self, entries: Iterable[dict[str, Any]]) -> None:
         """Hash the local copies of files of this folder again, if it is in an object store."""
+        if isinstance(self.place, Url):
+            remove_damaged(entries)
 
     # Writing
 
@@ -263,13 +287,13 @@ class LocalPlace:
         """Write a file that appears under its name only when the block ends without an error.
 
         Args:
-            replace: False never replaces a file, even one that appeared during the block.
+            replace: False never replaces a local file, even one that appeared during the block.
 
         Raises:
             MachineError: the disk is full, read-only, or fails.
         """
-        with LocalPlace(self.path.parent).temporary_files() as create:
-            yield (file := create(self.path.name))
+        with At(self.place.parent).temporary_files() as create:
+            yield (file := create(self.place.name))
             self.move_in(file, replace=replace)
 
     @contextlib.contextmanager
@@ -279,27 +303,57 @@ class LocalPlace:
         They lie beside those names, or on this machine for an object store, and are removed when
         the block ends, unless `move_in` has published them.
         """
-        with _temporary_files(self.path, self.path) as create:
-            yield create
+        made: list[HashingWriter] = []
+        with contextlib.ExitStack() as stack:
+            folder = self.place
+            if isinstance(folder, Url):
+                folder = stack.enter_context(disk.temporary_folder())
+
+            def create(name: str) -> HashingWriter:
+                temp = disk.name_temporary(folder / name)
+                file = stack.enter_context(create_locked(temp, folder / name))
+                made.append(HashingWriter(file, self.place / name, temp))
+                return made[-1]
+
+            try:
+                yield create
+            finally:
+                for each in made:
+                    with contextlib.suppress(MachineError):  # the first error is to be reported
+                        if not each.is_moved:
+                            disk.remove_file(each.temporary)
 
     def move_in(self, file: HashingWriter, *, replace: bool = True) -> None:
         """Publish a complete file of `temporary_files` here; see `publish`."""
+        if isinstance(self.place, Url):
+            upload(file.temporary, self.place)
+            return
         file.sync()
-        disk.rename(file.temporary, self.path, replace=replace)
+        disk.rename(file.temporary, self.place, replace=replace)
         file.is_moved = True
 
     def remove_files(self, names: Iterable[str]) -> None:
         """Remove those files of this folder that exist."""
+        if isinstance(self.place, Url):
+            remove_objects([self.place / name for name in names])
+            return
         for name in names:
-            disk.remove_file(self.path / name)
+            disk.remove_file(self.place / name)
 
     def make_folder(self) -> list[Path]:
         """Create the folder and its parents; return the new ones, the innermost first."""
-        return disk.make_folder(self.path)
+        if isinstance(self.place, Path):
+            return disk.make_folder(self.place)
+        status = self.place.find_status()  # nothing to create, but an object may have the name
+        if status is not None and status["type"] == "file":
+            hint = "choose another -o"
+            raise FolderError(f"{self.place}: an object, expected a folder", hint=hint)
+        return []
 
     def remove_folder(self) -> None:
         """Remove the folder if it is empty."""
-        disk.remove_folders([self.path])
+        if isinstance(self.place, Path):
+            disk.remove_folders([self.place])
 
     def lock_folder(self) -> AbstractContextManager[None]:
         """Lock the folder against other writers until the block ends; an object store has no locks.
@@ -307,7 +361,9 @@ class LocalPlace:
         Raises:
             FolderError: another process is writing there, or seqpack did not write the lock file.
         """
-        return hold_lock(self.path / LOCK_NAME)
+        if isinstance(self.place, Url):
+            return contextlib.nullcontext()
+        return hold_lock(self.place / LOCK_NAME)
 
     def begin_run(self, plan: bytes, *, replace: bool) -> Place | None:
         """Write the plan of a run into this folder; return the place to write its files to.
@@ -318,166 +374,42 @@ class LocalPlace:
         Returns:
             The folder; None if another run has written a plan to an object store meanwhile.
         """
-        del replace  # the folder is locked
-        with LocalPlace(self.path / PLAN_NAME).publish() as file:
-            file.write(plan)
-        return self.path
-
-    def check_own(self) -> None:
-        """Raise FolderError if another run has taken this folder over, in an object store."""
+        path = self.place / PLAN_NAME
+        is_written = isinstance(path, Url) and not replace and create_object(path, plan)
+        if isinstance(path, Path) or (not is_written and read_object(path) != plan):
+            if isinstance(path, Url) and not replace:
+                return None
+            with At(path).publish() as file:
+                file.write(plan)
+        if isinstance(path, Url):
+            return Url(str(self.place), run=find_object(path)[1])
+        return self.place
 
     def check_new_file(self) -> None:
         """Raise FolderError if the name is a link, or its folder does not exist."""
-        if not self.path.parent.is_dir():
-            missing = self.path.parent
+        folder = self.place.parent
+        if isinstance(self.place, Path) and not folder.is_dir():
             hint = "create it, or choose another name"
-            raise FolderError(f"{missing}: no such folder{suggest_name(missing)}", hint=hint)
-        if self.exists() and self.path.is_symlink():  # a name may be too long to look at
+            raise FolderError(f"{folder}: no such folder{suggest_name(folder)}", hint=hint)
+        if self.exists() and self.place.is_symlink():  # a name may be too long to look at
             raise FolderError(
-                f"{self.path}: a symbolic link, expected a file or nothing",
+                f"{self.place}: a symbolic link, expected a file or nothing",
                 hint="choose another name",
             )
 
     def remove_left_overs(self, name: str | None = None) -> None:
         """Remove what killed writers left in this folder, of one file or of all."""
-        with disk.naming_writes(self.path):
-            found = [TEMP_PATTERN.fullmatch(path.name) for path in self.path.iterdir()]
+        if isinstance(self.place, Url):
+            return  # an interrupted upload leaves nothing
+        with disk.naming_writes(self.place):
+            found = [TEMP_PATTERN.fullmatch(path.name) for path in self.place.iterdir()]
         for temp in filter(None, found):
             if name in (None, temp[1]):
                 with contextlib.suppress(FolderError):  # its owner may just have removed it
-                    look_at(self.path / temp[0])
-                    remove_left_over(self.path / temp[0])
+                    look_at(self.place / temp[0])
+                    remove_left_over(self.place / temp[0])
 
 
-@dataclass(frozen=True)
-class RemotePlace:
-    """An object, or the objects below a URL; `LocalPlace` documents the methods."""
-
-    url: Url
-    num_readers: ClassVar[int] = 16  # at once: a request mostly waits
-    has_lock: ClassVar[bool] = False
-
-    def find_real_name(self) -> str:
-        return str(self.url)
-
-    def is_link(self) -> bool:
-        return False
-
-    def exists(self) -> bool:
-        return self.url.exists()
-
-    def check_size(self, num_bytes: int | None = None) -> int:
-        size, _ = find_object(self.url)
-        check_same_size(self.url, size, num_bytes)
-        return size
-
-    def find_sizes(self) -> Callable[[str], int | None]:
-        sizes = {
-            name: int(found["size"] or 0) if found["type"] == "file" else NO_FILE
-            for name, found in self.url.list_files().items()
-        }
-        return sizes.get
-
-    def find_status(self) -> None:
-        return None  # `open_copy` compares an object with its checksum instead
-
-    def read(self, *, max_bytes: int) -> bytes:
-        return read_object(self.url, max_bytes=max_bytes)
-
-    def read_some(self, num_bytes: int, *, at_end: bool = False) -> bytes:
-        size = self.check_size() if at_end else num_bytes
-        return b"".join(iter_object(self.url, max(0, size - num_bytes), size))
-
-    def hash(self) -> str:
-        digest = blake3()
-        for block in iter_object(self.url, 0, self.check_size()):
-            digest.update(block)
-        return digest.hexdigest()
-
-    def open_copy(self, entry: dict[str, Any]) -> AbstractContextManager[Path]:
-        return local_file(self.url, entry)
-
-    def check_copies(self, entries: Iterable[dict[str, Any]]) -> None:
-        remove_damaged(entries)
-
-    # Writing
-
-    @contextlib.contextmanager
-    def publish(self, *, replace: bool = True) -> Iterator[HashingWriter]:
-        with RemotePlace(self.url.parent).temporary_files() as create:
-            yield (file := create(self.url.name))
-            self.move_in(file, replace=replace)
-
-    @contextlib.contextmanager
-    def temporary_files(self) -> Iterator[CreateFile]:
-        with disk.temporary_folder() as folder, _temporary_files(folder, self.url) as create:
-            yield create
-
-    def move_in(self, file: HashingWriter, *, replace: bool = True) -> None:
-        del replace  # an upload always replaces
-        upload(file.temporary, self.url)
-
-    def remove_files(self, names: Iterable[str]) -> None:
-        remove_objects([self.url / name for name in names])
-
-    def make_folder(self) -> list[Path]:
-        # Nothing to create, but an object may have the name.
-        status = self.url.find_status()
-        if status is not None and status["type"] == "file":
-            hint = "choose another -o"
-            raise FolderError(f"{self.url}: an object, expected a folder", hint=hint)
-        return []
-
-    def remove_folder(self) -> None:
-        pass  # an empty folder does not exist
-
-    def lock_folder(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def begin_run(self, plan: bytes, *, replace: bool) -> Place | None:
-        path = self.url / PLAN_NAME
-        if not replace and not create_object(path, plan) and read_object(path) != plan:
-            return None
-        if replace and read_object(path) != plan:  # with a failure, or to be overwritten
-            with RemotePlace(path).publish() as file:
-                file.write(plan)
-        return Url(str(self.url), run=find_object(path)[1])
-
-    def check_own(self) -> None:
-        check_own(self.url / PLAN_NAME)
-
-    def check_new_file(self) -> None:
-        pass  # an object needs no folder
-
-    def remove_left_overs(self, name: str | None = None) -> None:
-        pass  # an interrupted upload leaves nothing
-
-
-def at(place: Place) -> LocalPlace | RemotePlace:
+def at(place: Place) -> At:
     """Return the operations on a place: read, write, list, lock."""
-    return RemotePlace(place) if isinstance(place, Url) else LocalPlace(place)
-
-
-@contextlib.contextmanager
-def _temporary_files(folder: Path, shown: Place) -> Iterator[CreateFile]:
-    """Yield a function that creates temporary files in a folder; see `LocalPlace`.
-
-    Args:
-        shown: the folder that errors name.
-    """
-    made: list[HashingWriter] = []
-    with contextlib.ExitStack() as files:
-
-        def create(name: str) -> HashingWriter:
-            temp = disk.name_temporary(folder / name)
-            file = files.enter_context(create_locked(temp, folder / name))
-            made.append(HashingWriter(file, shown / name, temp))
-            return made[-1]
-
-        try:
-            yield create
-        finally:
-            for each in made:
-                with contextlib.suppress(MachineError):  # the first error is the one to report
-                    if not each.is_moved:
-                        disk.remove_file(each.temporary)
+    return At(place)

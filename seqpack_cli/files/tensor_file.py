@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.disk import HashingWriter
-from seqpack_cli.files.mapping import map_regular, open_regular, view_array
+from seqpack_cli.files.disk import HashingWriter, open_regular
+from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.limits import LIMITS
 

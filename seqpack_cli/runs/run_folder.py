@@ -45,7 +45,6 @@ from seqpack_cli.files.manifest import (
     MANIFEST_NAME,
     RECEIPT_PATTERN,
     RUN_NAMES,
-    WRITERS,
     check_files,
     check_not_lost,
     check_outside_runs,
@@ -416,7 +415,7 @@ def _read_names(path: Place, field: str) -> list[str]:
 def _check_split(folder: Place) -> None:
     """Raise FolderError if the folder of a split is a link or holds something else than shards."""
     found = None
-    if at(folder).is_link():
+    if folder.is_symlink():
         found = "a link, expected the folder of a split"
     elif at(folder).exists() and not folder.is_dir():
         found = "a file, expected the folder of a split"
@@ -495,10 +494,8 @@ def _describe_changes(
     differing = [name for name, value in plan.items() if not _is_in(value, found.get(name))]
     if not differing:
         return ""
-    writers = [WRITERS.get(each.get("format", ""), ("another command",)) for each in (found, plan)]
-    made_by = [each.get("made_by", writer[0]) for each, writer in zip((found, plan), writers)]
-    if made_by[0] != made_by[1]:
-        return f"was made by seqpack {made_by[0]}, expected {made_by[1]}"
+    if found.get("format") != plan["format"] or not _has_maker(found, plan):
+        return "was made by another command"
     earlier: dict[str, Any] = {}
     with contextlib.suppress(FolderError):
         earlier = read_json(folder / RUN_NAME)
@@ -516,7 +513,7 @@ def _describe_changes(
                 if not _is_in(value, old.get(option)):
                     changes.append(_describe_option(option, old.get(option), value))
         elif isinstance(new, list) and isinstance(old, list):
-            changes += _describe_items(name, old, new)
+            changes += _describe_items(old, new) or [f"the order of {name} has changed"]
         elif name in OPTIONS_APART and "made_by" not in plan:
             changes.append(_describe_option(name, old, new))
         else:
@@ -543,40 +540,32 @@ def _find_tokenizer(command: str | None) -> str | None:
 
 
 def _describe_option(name: str, old: Any, new: Any) -> str:
-    if name == "chat":
-        return "the chat template has changed"
     flag = "--" + FLAGS.get(name, name).replace("_", "-")
 
     def spell(value: Any) -> str:
+        if isinstance(value, bool) or value in (None, [], {}):
+            return flag if value else f"no {flag}"
         items = value if isinstance(value, list) else [value]
-        named = [
-            f"{item['name']}:{item.get('kind')}" if isinstance(item, dict) else item
-            for item in items
+        names = [
+            ":".join(list(item.values())[:2]) if isinstance(item, dict) else item for item in items
         ]
-        return ",".join(map(str, named))
+        return f"{flag} {','.join(map(str, names))}"
 
-    is_on = [value not in (None, False, [], {}) for value in (old, new)]
-    if all(is_on):
-        return f"was {flag} {spell(old)}, is {spell(new)}"
-    texts = [
-        (flag if value is True else f"{flag} {spell(value)}") if on else f"no {flag}"
-        for value, on in zip((old, new), is_on)
-    ]
+    texts = [spell(old), spell(new)]
+    if texts[0].startswith(f"{flag} "):
+        texts[1] = texts[1].removeprefix(f"{flag} ")
     return f"was {texts[0]}, is {texts[1]}"
 
 
-def _describe_items(name: str, old: list[Any], new: list[Any]) -> list[str]:
-    """Name the inputs or stores that differ."""
-    paths = [[each.get("path", "") for each in items] for items in (old, new)]
-    if not any(paths[1]):  # stores, which the plan does not name
-        paths[1] = paths[0] if len(old) == len(new) else paths[1]
-    if paths[0] == paths[1]:
-        pairs = zip(paths[0], old, new, strict=True)
-        return [
-            f"{path or name} has changed" for path, found, each in pairs if not _is_in(each, found)
-        ]
-    if not any(paths[1]):
-        return [f"was {len(old)} {name}, is {len(new)}"]
-    added = [f"{path} is new" for path in paths[1] if path not in paths[0]]
-    gone = [f"{path} is missing" for path in paths[0] if path not in paths[1]]
-    return [*added, *gone] or [f"the order of {name} has changed"]
+def _describe_items(old: list[Any], new: list[Any]) -> list[str]:
+    """Name the inputs or stores that differ; a plan has no names of stores."""
+    before = {str(each.get("path", place)): each for place, each in enumerate(old)}
+    after = dict(zip(before, new, strict=False))
+    if "path" in str(new[:1]):
+        after = {each["path"]: each for each in new}
+    changes = [
+        f"{path} is new" if path not in before else f"{path} has changed"
+        for path, each in after.items()
+        if not _is_in(each, before.get(path))
+    ]
+    return [*changes, *(f"{path} is missing" for path in before if path not in after)]

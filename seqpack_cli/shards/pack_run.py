@@ -7,7 +7,7 @@ from typing import Any
 
 from seqpack_cli.batching.pack_options import PackOptions
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place
+from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.command_line import spell_command
 from seqpack_cli.runs.executor import Executor
@@ -97,7 +97,7 @@ def _open(
     without = of_encoder(options).drop_column if others else options.drop_column
     store = open_stores(places, check_indices=is_here, without=without)
     for place in (*places, *others):
-        if at(output).find_real_name() == at(place).find_real_name():
+        if output.resolve() == place.resolve():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     options = name_by_position(options, name_stores(places), [each.name for each in places])
     if not others:

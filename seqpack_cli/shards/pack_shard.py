@@ -81,7 +81,7 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
     others = described[1] if len(sides) > 1 else None
     known = {"name": path.name, **written, **described[0], "decoder": others}
     receipt = {name: known[name] for name in SHARD_FIELDS}
-    write_receipt(setup.folder, path.stem, receipt)
+    write_receipt(setup.folder, path.name.removesuffix(path.suffix), receipt)
     return task.number, receipt
 
 

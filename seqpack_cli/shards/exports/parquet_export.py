@@ -86,7 +86,7 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
         FolderError: it holds anything, or with `overwrite` anything but files of an export.
     """
     check_outside_runs(output)
-    if at(output).is_link() or (at(output).exists() and not output.is_dir()):
+    if output.is_symlink() or (at(output).exists() and not output.is_dir()):
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_HINT)
     inside = output.iterdir() if output.is_dir() else ()
     found: list[Place] = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
