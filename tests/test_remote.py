@@ -159,8 +159,9 @@ def test_run_killed_after_any_put_continues_with_the_same_bytes(
 ) -> None:
     options = TokenizeOptions(part_bytes=900)
     tokenize(text, text.parent / "store", options, executor=HERE)
-    puts = stop_at(monkeypatch, 0, kill)
-    tokenize(text, f"{url}/0", options, executor=HERE)
+    with monkeypatch.context() as patch:
+        puts = stop_at(patch, 0, kill)
+        tokenize(text, f"{url}/0", options, executor=HERE)
     assert (puts[0], puts[-1]) == ("plan.json", "manifest.json")
     for number in {1, 2, *range(3, len(puts), 3), len(puts) - 1, len(puts)}:
         with monkeypatch.context() as patch, pytest.raises(Stop):
@@ -258,6 +259,18 @@ def test_cache_is_used_and_its_damaged_copies_are_fetched_again(
         if re.fullmatch("[0-9a-f]{64}", copy.name):
             copy.write_bytes(b"x")
     assert [batch.data.tolist() for batch in open_shards(f"{url}/shards")] == rows[0]
+
+
+def test_verify_hashes_cached_copies(text: Path, url: str) -> None:
+    tokenize(text, f"{url}/store", executor=HERE)
+    pack(f"{url}/store", f"{url}/shards", PackOptions(batch_size=8), executor=HERE)
+    words = ("verify", f"{url}/shards", "--level", "roundtrip")
+    assert run(*words).exit_code == 0
+    cached = [path for path in (text.parent / "cache").iterdir() if path.name[0] != "."]
+    assert len(cached) == 3  # ids and index of a part, and a shard
+    for copy in cached:
+        copy.write_bytes(copy.read_bytes()[:-1] + b"x")
+    assert run(*words).exit_code == 0
 
 
 def test_secret_or_web_address_is_refused(text: Path) -> None:

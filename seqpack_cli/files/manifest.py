@@ -90,7 +90,10 @@ def read_manifest(
 
 def find_format(folder: Place) -> object:
     """Return the format that a folder's manifest names, from its first bytes."""
-    return _read_format(folder / MANIFEST_NAME) if at(folder / MANIFEST_NAME).exists() else None
+    manifest = folder / MANIFEST_NAME
+    if not at(manifest).exists():
+        return None
+    return _read_format(manifest) or read_json(manifest).get("format")
 
 
 def _read_format(path: Place) -> str | None:
