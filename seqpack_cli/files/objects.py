@@ -331,14 +331,14 @@ def remove_objects(urls: Iterable[Url]) -> None:
 
     def remove(some: list[Url]) -> None:
         system, key = some[0].open_file_system()
+        answer: dict[str, Any] = {}
         with naming_requests(some[0]), contextlib.suppress(FileNotFoundError):
             if len(some) == 1:
                 system.rm_file(key)
-                return
-            # s3fs's `rm` would expand globs and hide failures
-            keys = [{"Key": url.key.partition("/")[2]} for url in some]
-            bucket, what = key.partition("/")[0], {"Objects": keys, "Quiet": True}
-            answer = system.call_s3("delete_objects", Bucket=bucket, Delete=what)
+            else:  # s3fs's `rm` would expand globs and hide failures
+                keys = [{"Key": url.key.partition("/")[2]} for url in some]
+                bucket, what = key.partition("/")[0], {"Objects": keys, "Quiet": True}
+                answer = system.call_s3("delete_objects", Bucket=bucket, Delete=what)
         for error in answer.get("Errors", []):
             message = f"{some[0].parent}: {error.get('Key')}: {error.get('Message')}"
             raise MachineError(message, hint=ACCESS_HINT)

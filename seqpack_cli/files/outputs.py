@@ -80,8 +80,8 @@ def check_kind(path: Place, kind: FileKind, *, hint: str) -> None:
     Args:
         hint: what else to do than to remove it.
     """
-    at(path).check_size()
-    if not kind.matches(at(path).read_some(kind.max_bytes, at_end=kind.at_end)):
+    num_bytes = min(at(path).check_size(), kind.max_bytes)
+    if not kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end)):
         raise foreign_error(path, kind, hint=hint)
 
 

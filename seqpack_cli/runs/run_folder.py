@@ -75,7 +75,7 @@ NAMES = {  # of the files that a run writes, by the format of its manifest
 OWN_PATTERN = re.compile("|".join(NAMES.values()))
 # Fields of a plan that are options, and those that follow from other fields.
 OPTIONS_APART = ("layout", "padding_side", "pad_id", "split_seed", "split_by")
-FOLLOWING = ("dtype", "vocab_size", "max_id", "bos_id", "eos_id", "unk_id", "pad_id")
+FOLLOWING = ("dtype", "vocab_size", "max_id", "bos_id", "eos_id", "unk_id", "columns", "splits")
 FLAGS = {"file_format": "format", "ignore_fields": "ignore-field"}  # of other names than the field
 Task = TypeVar("Task")
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]

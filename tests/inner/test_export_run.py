@@ -474,17 +474,6 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_what_a_killed_export_left_is_removed(tmp_path: Path, to: str) -> None:
-    path = make_store(tmp_path, ["x"])
-    for name in ("new/part-00000.parquet", "old/out.bin", ".lock"):
-        left = tmp_path / ".out.123.tmp" / name
-        left.parent.mkdir(parents=True, exist_ok=True)
-        left.write_bytes(b"host 1" if name == ".lock" else b"half")
-    export(path, tmp_path / "out", to=to)
-    assert [name for name in names_of(tmp_path) if name.startswith(".")] == []
-
-
-@pytest.mark.parametrize("to", FORMATS)
 def test_objects_hold_the_bytes_of_local_files(tmp_path: Path, to: str) -> None:
     path = make_store(tmp_path, TEXTS)
     local = export(path, tmp_path / "out", to=to)

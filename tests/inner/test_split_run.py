@@ -380,23 +380,6 @@ def test_an_unfinished_run_is_said_with_the_splits_that_are_finished(
         )
 
 
-def test_finished_splits_are_complete_and_others_are_refused(store: Path, tmp_path: Path) -> None:
-    split(store, tmp_path / "out")
-    options = PackOptions(split=THREE, batch_size=4, shard_bytes=3500)
-    manifest, was_complete = pack(store, tmp_path / "out", options, executor=HERE)
-    assert was_complete
-    assert manifest["format"] == "seqpack.splits"
-    for splits, values, said in (
-        ("train=0.5,test=rest", {}, "number of splits was 3, is 2"),
-        (THREE, {"split_seed": 1}, "split_seed was 0, is 1"),
-        (THREE, {"batch_size": 5}, "options.batch_size was 4, is 5"),
-    ):
-        with pytest.raises(FolderError) as caught:
-            split(store, tmp_path / "out", splits, **values)
-        assert caught.value.message.startswith(f"{tmp_path}/out: holds a run that differs: {said}")
-        assert "replaced" not in caught.value.message
-
-
 # What belongs to others
 
 
