@@ -142,11 +142,7 @@ def create_file(path: Path) -> FileIO:
     """Create a file and open it for writing, never an existing one or the target of a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS
     with naming_writes(path):
-        try:
-            return FileIO(os.open(path, flags, 0o666), "wb")
-        except FileExistsError:  # from a killed thread that had the same id
-            os.unlink(path)  # noqa: PTH108
-            return FileIO(os.open(path, flags, 0o666), "wb")
+        return FileIO(os.open(path, flags, 0o666), "wb")
 
 
 def open_shared(path: Path) -> FileIO:

@@ -152,15 +152,15 @@ def find_place(folder: Place, spelled: str) -> Place:
     return parse_place(f"{folder.protocol}://{bucket}{inside}")
 
 
-def suggest_name(place: Place) -> str:
+def suggest_name(place: str | Place) -> str:
     """Return a question that names the nearest neighbour of a path that does not exist, or ""."""
     import difflib
 
-    if isinstance(place, Url):
-        return ""
-    with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(place.name, os.listdir(place.parent), 1)  # noqa: PTH208
-        return "".join(f"; did you mean {place.with_name(name)}?" for name in near)
+    path = Path(str(place))
+    with contextlib.suppress(OSError, ValueError):  # a URL has no parent here
+        others = {each.stem: each for each in path.parent.iterdir() if each.name != path.name}
+        near = difflib.get_close_matches(path.stem, others, 1, 0.7)  # a suffix is like many
+        return "".join(f"; did you mean {others[stem]}?" for stem in near)
     return ""
 
 

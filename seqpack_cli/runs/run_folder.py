@@ -500,7 +500,8 @@ def _describe_changes(
     with contextlib.suppress(FolderError):
         earlier = read_json(folder / RUN_NAME)
     changes: list[str] = []
-    for name in [name for name in differing if name not in FOLLOWING] or differing:
+    following = {*FOLLOWING, "pad_id"} if "made_by" in plan else FOLLOWING
+    for name in [name for name in differing if name not in following] or differing:
         old, new = found.get(name), plan[name]
         if name == "tokenizer_blake3":
             names = earlier.get("tokenizer"), _find_tokenizer(command)
@@ -513,8 +514,8 @@ def _describe_changes(
                 if not _is_in(value, old.get(option)):
                     changes.append(_describe_option(option, old.get(option), value))
         elif isinstance(new, list) and isinstance(old, list):
-            changes += _describe_items(old, new) or [f"the order of {name} has changed"]
-        elif name in OPTIONS_APART and "made_by" not in plan:
+            changes += _describe_items(old, new) or [f"other {name}"]
+        elif name in OPTIONS_APART:
             changes.append(_describe_option(name, old, new))
         else:
             changes.append(f"was {name} {quote(old)}, is {quote(new)}")
@@ -540,18 +541,18 @@ def _find_tokenizer(command: str | None) -> str | None:
 
 
 def _describe_option(name: str, old: Any, new: Any) -> str:
+    if isinstance(new, dict):
+        return f"the {name} template has changed"
     flag = "--" + FLAGS.get(name, name).replace("_", "-")
-
-    def spell(value: Any) -> str:
-        if isinstance(value, bool) or value in (None, [], {}):
-            return flag if value else f"no {flag}"
+    texts = []
+    for value in (old, new):
+        if isinstance(value, bool) or value in (None, []):
+            texts.append(flag if value else f"no {flag}")
+            continue
         items = value if isinstance(value, list) else [value]
-        names = [
-            ":".join(list(item.values())[:2]) if isinstance(item, dict) else item for item in items
-        ]
-        return f"{flag} {','.join(map(str, names))}"
-
-    texts = [spell(old), spell(new)]
+        # A kept field is spelled FIELD:TYPE.
+        pairs = [list(item.values())[:2] if isinstance(item, dict) else [item] for item in items]
+        texts.append(f"{flag} {','.join(':'.join(map(str, pair)) for pair in pairs)}")
     if texts[0].startswith(f"{flag} "):
         texts[1] = texts[1].removeprefix(f"{flag} ")
     return f"was {texts[0]}, is {texts[1]}"
@@ -568,4 +569,4 @@ def _describe_items(old: list[Any], new: list[Any]) -> list[str]:
         for path, each in after.items()
         if not _is_in(each, before.get(path))
     ]
-    return [*changes, *(f"{path} is missing" for path in before if path not in after)]
+    return [*changes, *(f"{path} is not among the inputs" for path in before if path not in after)]
