@@ -158,9 +158,9 @@ def suggest_name(place: str | Place) -> str:
 
     path = Path(str(place))
     with contextlib.suppress(OSError, ValueError):  # a URL has no parent here
-        others = {each.stem: each for each in path.parent.iterdir() if each.name != path.name}
-        near = difflib.get_close_matches(path.stem, others, 1, 0.7)  # a suffix is like many
-        return "".join(f"; did you mean {others[stem]}?" for stem in near)
+        others = [each.name for each in path.parent.iterdir() if each.name != path.name]
+        near = difflib.get_close_matches(path.name, others, 1, 0.75)  # less: only the suffix
+        return "".join(f"; did you mean {path.with_name(name)}?" for name in near)
     return ""
 
 
