@@ -563,7 +563,7 @@ def test_the_cache_never_gives_other_bytes_than_the_manifest_means(server, remot
 READ = """
 import sys, torch
 from seqpack_cli import ShardDataset
-from seqpack_cli.files.url import parse_place
+from seqpack_cli.files.places import parse_place
 print("ready", flush=True)
 sys.stdin.readline()  # until the other one is ready too
 dataset = ShardDataset(parse_place(sys.argv[1]))
