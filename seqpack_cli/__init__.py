@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         OptionError,
         SeqpackError,
     )
-    from seqpack_cli.files.url import Url
+    from seqpack_cli.files.objects import Url
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.plans import plan
@@ -146,7 +146,7 @@ _MODULE_OF = {
     "TokenizeOptions": "tokens.tokenize_options",
     "TrackedLoader": "training.tracked_loader",
     "TrainTokenizerOptions": "tokens.train_tokenizer",
-    "Url": "files.url",
+    "Url": "files.objects",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.verify_options",

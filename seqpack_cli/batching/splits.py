@@ -17,7 +17,7 @@ from seqpack_cli.batching.hash_mixing import SPLIT, mix, to_bound
 from seqpack_cli.batching.shares import parse_shares, spell_numbers, split_items
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.earlier_run import SPLIT_NAME
+from seqpack_cli.runs.run_folder import SPLIT_NAME
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -12,7 +12,7 @@ from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import selection_options
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.workers import Executor
 
 

@@ -15,7 +15,7 @@ from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.selection_options import keep_without_target_option
 from seqpack_cli.cli.values import PLACE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 
 @click.command("plan", cls=OneValueCommand)

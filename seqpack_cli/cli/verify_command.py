@@ -12,7 +12,7 @@ from seqpack_cli.cli.options import OneValueCommand, errors_only_option, json_op
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import NATURAL, PLACE, POSITIVE, SampleType
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 EXIT_FAULT = 1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.inputs import spell_input
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 
 

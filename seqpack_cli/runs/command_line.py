@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 OTHER_NAMES = {"file_format": "format"}  # fields whose option has another name
 

@@ -28,6 +28,7 @@ from seqpack_cli.runs.arguments import check_fields
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+
 EXECUTORS = ("local", "ray")
 END_SECONDS = 15.0  # of Ray, to end tasks, and a cluster that was started for the run
 FEWER_HINT = "run the same command again with fewer workers (--num-workers 1): it continues"
@@ -191,7 +192,7 @@ def open_workers(
         OptionError: the executor is a cluster and a place is in memory://.
         MachineError: no cluster answers, it refuses this user's token, or none can be started.
     """
-    from seqpack_cli.files.url import is_shared
+    from seqpack_cli.files.places import is_shared
 
     executor, progress = executor or Executor(), progress or Progress()
     is_local = executor.name == "local"

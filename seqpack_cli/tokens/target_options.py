@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 
 FIELD_OPTIONS = {

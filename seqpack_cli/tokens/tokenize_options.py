@@ -11,7 +11,7 @@ from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.encoder import CHOICES

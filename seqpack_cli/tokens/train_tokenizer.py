@@ -29,8 +29,8 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
-from seqpack_cli.files.single_file import parse_file, publish_alone
-from seqpack_cli.files.url import AnyPath, Place
+from seqpack_cli.files.outputs import parse_file, publish_alone
+from seqpack_cli.files.places import AnyPath, Place
 from seqpack_cli.runs.arguments import check_fields, checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from seqpack_cli.errors import OptionError, check_choice, check_positive, check_seed
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.report import LEVELS, MODEL

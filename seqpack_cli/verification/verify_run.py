@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.places import AnyPath, parse_place
 from seqpack_cli.runs.arguments import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
@@ -20,7 +19,6 @@ from seqpack_cli.verification.verify_splits import verify_splits
 
 
 @checks_arguments
-@hashing_copies()
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report | PairsReport | SplitsReport:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import seqpack_cli as seqpack
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields, checks_arguments, convert
 
 

@@ -24,7 +24,7 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.cli import pack_command, tokenize_command
-from seqpack_cli.files.url import parse_place
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.runs.command_line import spell_command
 
 TOKENIZE_OPTIONS = TokenizeOptions(

@@ -10,7 +10,7 @@ from typing import Any
 from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import IDS_FORMATS
 from seqpack_cli.errors import MAX_SIZE, OptionError, check_choice, check_positive
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.arguments import check_fields
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.vocabulary import MAX_ID, spell_tokenizer
