@@ -42,8 +42,8 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.files.file_systems import open_file_system
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.objects import open_file_system
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.runs.workers import Executor
 
 MOTO = f"{sys.executable} -m moto.server -H 127.0.0.1 -p {{port}}"

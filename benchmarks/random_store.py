@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.open_run import hold_folder
+from seqpack_cli.runs.run_folder import hold_folder
 from seqpack_cli.tokens.columns.part_columns import columns_name, write_part_columns
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
 from seqpack_cli.tokens.options import TokenizeOptions

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Demo with sample_data/: install, tokenize, pack, inspect, verify, unpack.
-# The output is kept in demo_output/.
+# Install into .venv, then tokenize, pack, inspect, verify and unpack sample_data/.
+# The output is kept in demo_output/. A torch that python3 has already is used as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. scripts/environment.sh
+. scripts/environment.sh '[all]'
 
 show() {
     printf '\n$ %s\n' "$*"
@@ -19,3 +19,5 @@ show seqpack inspect demo_output/shards --sequence 17
 show seqpack verify demo_output/shards --device cpu
 show seqpack unpack demo_output/shards --text -o demo_output/rows.jsonl
 show head -n 2 demo_output/rows.jsonl
+
+printf '\nTo type seqpack yourself:  export PATH="%s:$PATH"\n' "$PWD/$environment/bin"

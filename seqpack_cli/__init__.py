@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         OptionError,
         SeqpackError,
     )
-    from seqpack_cli.files.url import Url
+    from seqpack_cli.files.objects import Url
     from seqpack_cli.reporting.contents import inspect
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.plans import plan
@@ -147,7 +147,7 @@ _MODULE_OF = {
     "TokenizeOptions": "tokens.options",
     "TrackedLoader": "training.tracked_loader",
     "TrainTokenizerOptions": "tokens.options",
-    "Url": "files.url",
+    "Url": "files.objects",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.options",

@@ -151,6 +151,10 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
         import_store("a.jsonl", "store", made, executor=HERE, progress=progress, overwrite=True)
         assert any(note in each for each in notes), notes
         notes.clear()
+    Path("a.jsonl").write_text('{"input_ids": [5, 258]}\n{"input_ids": [5, 7]}\n')
+    made = ImportOptions(tokenizer="bytes")
+    import_store("a.jsonl", "store", made, executor=HERE, progress=progress, overwrite=True)
+    assert any("1 end with id 258 (eos)" in each for each in notes), notes
 
 
 def change(data: bytes, *changes: tuple[int, bytes]) -> bytes:

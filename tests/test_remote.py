@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -130,6 +132,87 @@ def test_stopped_run_continues_and_another_plan_is_refused(text: Path, url: str)
     check_same(read_url(f"{url}/store"), text.parent / "store")
 
 
+def stop_at(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], None]) -> list[str]:
+    """Call `do` after the put of an object of this number, from 1; return the list of all puts."""
+    puts: list[str] = []
+    run("inspect", f"s3://{BUCKET}/none")  # so that there is a connection to watch
+    for system in type(fsspec.filesystem("s3"))._cache.values():
+        for name, place in (("put_file", 1), ("pipe_file", 0)):
+            put = getattr(system, name)
+
+            def counted(*values: Any, put: Any = put, place: int = place, **options: Any) -> None:
+                put(*values, **options)
+                puts.append(values[place].rpartition("/")[2])
+                if len(puts) == number:
+                    do()
+
+            monkeypatch.setattr(system, name, counted)
+    return puts
+
+
+def kill() -> None:
+    raise Stop
+
+
+def test_run_killed_after_any_put_continues_with_the_same_bytes(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = TokenizeOptions(part_bytes=900)
+    tokenize(text, text.parent / "store", options, executor=HERE)
+    with monkeypatch.context() as patch:
+        puts = stop_at(patch, 0, kill)
+        tokenize(text, f"{url}/0", options, executor=HERE)
+    assert (puts[0], puts[-1]) == ("plan.json", "manifest.json")
+    for number in {1, 2, *range(3, len(puts), 3), len(puts) - 1, len(puts)}:
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            stop_at(patch, number, kill)
+            tokenize(text, f"{url}/{number}", options, executor=HERE)
+        is_complete = tokenize(text, f"{url}/{number}", options, executor=HERE)[1]
+        assert is_complete == (number == len(puts))
+        check_same(read_url(f"{url}/{number}"), text.parent / "store")
+
+
+def test_of_two_plans_at_one_place_the_second_is_refused(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the first is stopped, or still at work: also before its first part is finished."""
+    words, said = ("tokenize", text, "-o", f"{url}/store", *PARTS), []
+
+    def run_other() -> None:
+        said.append(run(*words, "--eos", "<eos>"))
+        raise Stop
+
+    for number in (1, 2, 5):
+        stop_at(monkeypatch, number, run_other)
+        with pytest.raises(Stop):
+            tokenize(text, f"{url}/store", TokenizeOptions(part_bytes=900), executor=HERE)
+        monkeypatch.undo()
+        monkeypatch.setenv("SEQPACK_CACHE_DIR", str(text.parent / "cache"))
+        assert said[-1].exit_code == 4
+        assert "holds a run that differs: was no --eos, is --eos <eos>" in said[-1].stderr
+    assert run(*words).exit_code == 0
+
+
+def test_run_whose_place_was_taken_over_stops(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("tokenize", text, "-o", f"{url}/store", *PARTS)
+    other = []
+
+    def replace() -> None:
+        monkeypatch.undo()
+        monkeypatch.setenv("SEQPACK_CACHE_DIR", str(text.parent / "cache"))
+        assert run(*words, "--eos", "<eos>", "--overwrite").exit_code == 0
+        other.append(read_url(f"{url}/store"))
+
+    puts = stop_at(monkeypatch, 4, replace)
+    result = run(*words)
+    assert result.exit_code == 4, result.output
+    assert f"{url}/store: another run has taken this place over" in result.stderr
+    assert len(puts) == 4
+    assert read_url(f"{url}/store") == other[0]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "fragment"),
     [
@@ -176,6 +259,18 @@ def test_cache_is_used_and_its_damaged_copies_are_fetched_again(
         if re.fullmatch("[0-9a-f]{64}", copy.name):
             copy.write_bytes(b"x")
     assert [batch.data.tolist() for batch in open_shards(f"{url}/shards")] == rows[0]
+
+
+def test_verify_hashes_cached_copies(text: Path, url: str) -> None:
+    tokenize(text, f"{url}/store", executor=HERE)
+    pack(f"{url}/store", f"{url}/shards", PackOptions(batch_size=8), executor=HERE)
+    words = ("verify", f"{url}/shards", "--level", "roundtrip")
+    assert run(*words).exit_code == 0
+    cached = [path for path in (text.parent / "cache").iterdir() if path.name[0] != "."]
+    assert len(cached) == 3  # ids and index of a part, and a shard
+    for copy in cached:
+        copy.write_bytes(copy.read_bytes()[:-1] + b"x")
+    assert run(*words).exit_code == 0
 
 
 def test_secret_or_web_address_is_refused(text: Path) -> None:

@@ -383,6 +383,39 @@ def test_output_that_holds_something(
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("name", ["part-00000.bin", "shard-00000.safetensors"])
+def test_file_that_is_lost_during_a_run_is_said_and_made_again(
+    tmp_path: Path, name: str, is_cut: bool
+) -> None:
+    """Something removes or cuts a file while others are still being made."""
+    (tmp_path / "text.txt").write_text("".join(f"document {number}\n" for number in range(40)))
+    tokenize(tmp_path / "text.txt", tmp_path / "store", TokenizeOptions(), executor=HERE)
+    harmed: list[Path] = []
+
+    def harm(_: int) -> None:
+        path = tmp_path / "out" / name
+        if not harmed and path.exists():
+            harmed.append(path)
+            path.write_bytes(b"12") if is_cut else path.unlink()
+
+    def make(folder: str, progress: Progress) -> None:
+        places, by = tmp_path / folder, {"executor": HERE, "progress": progress}
+        if name.startswith("shard"):
+            options = PackOptions(batch_size=8, shard_bytes=300)
+            pack(tmp_path / "store", places, options, **by)
+        else:
+            tokenize(tmp_path / "text.txt", places, TokenizeOptions(part_bytes=300), **by)
+
+    progress = Progress(on_advance=harm)
+    with pytest.raises(FolderError, match="another program changed it during this run"):
+        make("out", progress)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    make("out", progress)
+    make("whole", Progress())
+    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+
+
 # A disk that fails, and kills, at every call
 
 

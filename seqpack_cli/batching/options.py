@@ -170,7 +170,9 @@ class PackOptions:
         metavar="NAME=SHARE,...",
         shown="one shard set",
     )
-    split_name: str | None = None  # pack this split alone; None packs each into its own folder
+    split_name: str | None = option(
+        None, "Pack this split alone; None packs each into its own folder.", WHICH, kind="library"
+    )
     split_seed: int = option(0, "Random seed for --split.", WHICH, kind="seed")
     split_by: str | None = option(
         None,
@@ -396,7 +398,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
         OptionError: `split` is not of the form NAME=SHARE,… or, with `split_by`, NAME,….
     """
     from seqpack_cli.batching.splits import Splits
-    from seqpack_cli.runs.earlier_run import SPLIT_NAME
+    from seqpack_cli.runs.run_folder import SPLIT_NAME
 
     text = options.split
     if text is None:
@@ -592,7 +594,7 @@ VARLEN: tuple[Conflict, ...] = (
         "leave out --align-sequences {o.align_sequences}",
     ),
     (
-        lambda o: o.max_tokens % o.align_sequences,
+        lambda o: (o.max_tokens or 0) % o.align_sequences,
         "--max-tokens {o.max_tokens}: not a multiple of --align-sequences {o.align_sequences}",
         "pass --max-tokens {o.rounded_tokens}",
     ),

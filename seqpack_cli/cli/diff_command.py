@@ -8,7 +8,7 @@ from seqpack_cli.cli.options import GroupedCommand, json_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import PLACE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 
 @click.command("diff", cls=GroupedCommand)

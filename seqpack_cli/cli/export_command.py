@@ -16,7 +16,7 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import NATURAL, PLACE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.exports.formats import FORMATS
 

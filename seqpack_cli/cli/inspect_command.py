@@ -13,7 +13,7 @@ from seqpack_cli.cli.output import print_answer, print_lines, wants_colour
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.side_option import side_option
 from seqpack_cli.cli.values import NATURAL, PLACE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 if TYPE_CHECKING:
     from seqpack_cli.reporting.opened import Opened

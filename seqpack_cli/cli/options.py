@@ -10,10 +10,9 @@ import click
 
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE, OutputType, SampleType
 from seqpack_cli.runs.options import Option, list_options, spell_flag
-from seqpack_cli.runs.workers import EXECUTORS, Executor
+from seqpack_cli.runs.workers import EXECUTORS, RUN, Executor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-RUN = "Files and the run"
 KINDS: dict[str, Any] = {
     "buckets": BUCKETS,
     "count": POSITIVE,
@@ -88,7 +87,7 @@ def options_of(kind: type, *, only: tuple[str, ...] = ()) -> Callable[[Function]
 
     def decorate(command: Function) -> Function:
         for name, (each, known) in reversed(list_options(kind).items()):
-            if name in (only or (name,)):
+            if name in (only or (name,)) and known.kind != "library":
                 command = _make_option(each, known)(command)
         return command
 
@@ -164,22 +163,13 @@ errors_only_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print no progress, notes or summary, only errors."
 )
 RUN_OPTIONS = (
-    click.option(
-        "--num-workers",
-        type=POSITIVE,
-        help="Number of worker processes.  [default: number of CPU cores]",
-    ),
+    options_of(Executor),
     click.option(
         "--executor",
         type=click.Choice(EXECUTORS),
         default="local",
         show_default=True,
         help="Where the workers run: on this machine, or on a Ray cluster.",
-    ),
-    click.option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="Ray cluster to connect to.  [default: RAY_ADDRESS, else one on this machine]",
     ),
     overwrite_option,
     json_option,

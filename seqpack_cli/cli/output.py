@@ -12,7 +12,7 @@ import click
 
 from seqpack_cli.cli.streams import OutputError
 from seqpack_cli.errors import MachineError, escape_controls
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.terminal.styles import StyledLine
 
 

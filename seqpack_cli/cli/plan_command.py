@@ -16,7 +16,7 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import PLACE
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 
 @click.command("plan", cls=GroupedCommand)

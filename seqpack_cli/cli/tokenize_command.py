@@ -18,7 +18,7 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import make_options
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.options import FILES, TARGETS, TOKENS, TokenizeOptions

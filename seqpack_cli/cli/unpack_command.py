@@ -18,7 +18,7 @@ from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.side_option import side_option
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.wording import count
 
 

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
-from seqpack_cli.files.url import Place, is_shared, parse_place
+from seqpack_cli.files.places import Place, is_shared, parse_place
 from seqpack_cli.sizes import read_size
 
 
@@ -121,7 +121,7 @@ class OutputType(PlaceType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Place:
         """Return the path or URL."""
-        from seqpack_cli.files.single_file import names_folder
+        from seqpack_cli.files.outputs import names_folder
 
         if value == "-" and not self._takes_stdout:
             self.fail("stdout is not supported here; pass ./- for a file of this name", param, ctx)

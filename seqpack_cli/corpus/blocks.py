@@ -60,9 +60,8 @@ def iter_raw_blocks(source_range: SourceRange, on_read: OnRead) -> Iterator[byte
     """
     source, start, end = source_range[1:]
     left = end - start
-    is_whole = (start, end) == (0, source.num_bytes)
     with naming_input(source.path):
-        for block in source.input.iter_range(start, end, source.modified if is_whole else None):
+        for block in source.input.iter_range(start, end):
             on_read(block)
             left -= len(block)
             yield block

@@ -15,7 +15,7 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.corpus.standard_input import read_standard_input
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files.inputs import ListedName, find_input, spell_inputs
-from seqpack_cli.files.url import AnyPath, parse_place
+from seqpack_cli.files.places import AnyPath, parse_place, suggest_name
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MISSING = (FileNotFoundError, NotADirectoryError, ValueError)
@@ -55,7 +55,7 @@ def _read_list(path: str) -> bytes:
             hint=f"pass {shlex.quote(path)} as INPUT",
         ) from error
     except (*MISSING, FolderError) as error:
-        raise OptionError(f"--files-from {path}: no such file") from error
+        raise OptionError(f"--files-from {path}: no such file{suggest_name(path)}") from error
     except OSError as error:
         raise MachineError(f"--files-from {path}: {error.strerror or error}") from error
 

@@ -14,7 +14,7 @@ from seqpack_cli.corpus.saved_datasets import choose_saved_files
 from seqpack_cli.errors import OptionError, SeqpackError
 from seqpack_cli.files.inputs import ListedName, find_input
 from seqpack_cli.files.manifest import find_format, is_run_folder
-from seqpack_cli.files.url import find_local_name, parse_place
+from seqpack_cli.files.places import find_local_name, parse_place
 
 
 def find_input_files(name: str, search: Search) -> list[Pair]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
-from seqpack_cli.files.url import URL_PATTERN
+from seqpack_cli.files.places import URL_PATTERN
 
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source

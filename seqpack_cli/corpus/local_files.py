@@ -17,6 +17,7 @@ from seqpack_cli.corpus.folder_walk import (
 )
 from seqpack_cli.corpus.formats import find_file_format
 from seqpack_cli.errors import OptionError
+from seqpack_cli.files.places import suggest_name
 
 MAX_SHOWN_CHARACTERS = 200  # of a line that is not a path: LIST may be any file
 
@@ -36,7 +37,7 @@ def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> l
     if status is None and is_listed:
         shown = name if len(name) <= MAX_SHOWN_CHARACTERS else f"{name[:MAX_SHOWN_CHARACTERS]}…"
         raise OptionError(
-            f"{shown}: no such file or folder",
+            f"{shown}: no such file or folder{suggest_name(name)}",
             hint="list absolute paths, or paths relative to the current folder",
         )
     if status is None:
@@ -46,7 +47,7 @@ def find_local_files(name: str, search: Search, *, is_listed: bool = False) -> l
         found = walk.find_files(root) if parts and Path(root).is_dir() else []
         if not walk.has_match:
             raise OptionError(
-                f"{name}: no such file or folder",
+                f"{name}: no such file or folder{suggest_name(name)}",
                 hint="pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'",
             )
         return found

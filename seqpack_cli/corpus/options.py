@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.options import check_options, option
 
 INPUT, DOCUMENTS = "Which files", "Documents"

@@ -18,7 +18,7 @@ from seqpack_cli.corpus.json_head import check_arrays
 from seqpack_cli.corpus.parquet_rows import find_row_groups
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
-from seqpack_cli.files.url import is_shared
+from seqpack_cli.files.places import is_shared
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress, WorkerDiedError, run_in_processes
 

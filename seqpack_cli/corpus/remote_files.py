@@ -17,13 +17,12 @@ from seqpack_cli.corpus.formats import Formats, find_file_format
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.file_systems import PACKAGES, naming_requests
 from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import is_run_folder
-from seqpack_cli.files.objects import read_version
-from seqpack_cli.files.url import Url, check_address, split_url
+from seqpack_cli.files.objects import PACKAGES, Url, naming_requests, read_version
+from seqpack_cli.files.places import check_address, split_url
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.earlier_run import OWN_PATTERN
+from seqpack_cli.runs.run_folder import OWN_PATTERN
 
 NUM_READERS = 16  # of manifests
 

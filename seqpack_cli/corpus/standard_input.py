@@ -6,7 +6,6 @@ given the same bytes again.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,7 @@ from typing import BinaryIO
 
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import MachineError, OptionError
-from seqpack_cli.files import disk
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.limits import LIMITS
 
 
@@ -34,14 +31,11 @@ def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str |
         yield None
         return
     standard_input = _open_standard_input()
-    with contextlib.ExitStack() as stack:
-        spool_folder = stack.enter_context(at(folder).hold_spool_folder())
-        path = disk.name_temporary(spool_folder / "stdin")
-        stack.callback(disk.remove_file, path)
-        with disk.create_file(path) as file:
-            for block in _iter_blocks(standard_input):
-                disk.write_all(file, block, path)
-        yield str(path)
+    with at(folder).temporary_files() as create:
+        file = create("stdin")
+        for block in _iter_blocks(standard_input):
+            file.write(block)
+        yield str(file.temporary)
 
 
 def read_standard_input() -> bytes:

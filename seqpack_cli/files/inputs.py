@@ -16,15 +16,15 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 
-from seqpack_cli.files.file_systems import naming_requests
 from seqpack_cli.files.mapping import map_file
 from seqpack_cli.files.objects import (
+    Url,
     find_object,
-    iter_checked_object,
     iter_object,
+    naming_requests,
     read_object,
 )
-from seqpack_cli.files.url import AnyPath, Url, is_url, parse_place
+from seqpack_cli.files.places import AnyPath, is_url, parse_place
 from seqpack_cli.limits import LIMITS
 
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -80,13 +80,8 @@ class LocalInput(NamedTuple):
         with self.open(num_bytes) as file:
             return file.read(num_bytes)
 
-    def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        """Yield a range in blocks of at most `read_bytes`; it may end early, with the input.
-
-        Args:
-            version: from `find_version`, if a whole object is read: its bytes are checked.
-        """
-        del version
+    def iter_range(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield a range in blocks of at most `read_bytes`; it may end early, with the input."""
         size = LIMITS.read_bytes
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
             if start:
@@ -153,12 +148,9 @@ class RemoteInput(NamedTuple):
         del num_bytes
         return b""  # a request costs too much: the bytes only serve a warning
 
-    def iter_range(self, start: int, end: int, version: object = None) -> Iterator[bytes]:
-        pieces = iter_object(self.url, start, end)
-        if version is not None:
-            pieces = iter_checked_object(self.url, end, str(version))
+    def iter_range(self, start: int, end: int) -> Iterator[bytes]:
         size = LIMITS.read_bytes
-        for piece in pieces:
+        for piece in iter_object(self.url, start, end):
             for first in range(0, len(piece), size):
                 yield piece[first : first + size]
 

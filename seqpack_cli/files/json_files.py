@@ -1,7 +1,7 @@
 """Read and write the JSON files of runs; what is read is checked first.
 
-Size, nesting and number of items are bounded, a field appears once in an object, and file names are
-plain names. Equal values are written as equal bytes.
+Size, nesting and number of items are bounded, and file names are plain names. Of equal fields of an
+object the last one counts. Equal values are written as equal bytes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from types import UnionType
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 MAX_JSON_COUNT = 2**53  # the sum of a few still fits int64
@@ -56,17 +55,12 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     """Parse a JSON object; source names it in errors.
 
     Raises:
-        FolderError: it is not JSON, has too many items, repeats a field, or is not an object.
+        FolderError: it is not JSON, has too many items, or is not an object.
     """
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
         raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
     try:
-        value = json.loads(
-            data,
-            object_pairs_hook=_refuse_duplicates,
-            parse_constant=_refuse_constant,
-            parse_float=_read_float,
-        )
+        value = json.loads(data, parse_constant=_read_float, parse_float=_read_float)
     except RecursionError as error:
         raise FolderError(f"{source}: not JSON (nested too deeply)") from error
     except ValueError as error:
@@ -76,24 +70,11 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     return value
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"duplicate field {quote(name)}")
-        found[name] = value
-    return found
-
-
 def _read_float(text: str) -> float:
     number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{quote(text)} is too large for a number")
+    if not math.isfinite(number):
+        raise ValueError(f"{quote(text)} is not a number of JSON, or too large")
     return number
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def check_name(name: object, *, source: Place) -> str:

@@ -1,13 +1,14 @@
 """Read the manifest of a finished store or shard set, and check the files that it names.
 
-A folder is a finished run if it has a manifest and no plan.
+A folder is a finished run if it has a manifest and no plan. Its files are mapped later
+(`OpenedFolder`): until then, another run may replace them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from blake3 import blake3
@@ -22,15 +23,13 @@ from seqpack_cli.files.json_files import (
     parse_json,
     read_json,
 )
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.objects import PLAN_NAME
+from seqpack_cli.files.places import Place, at, suggest_name
 
 MANIFEST_NAME = "manifest.json"
-PLAN_NAME = "plan.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
 SIDE = "side"  # field of a manifest of pairs as one side sees it: which side that is
 FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
-OWN_HEAD = re.compile(rb'\s*\{\s*"format":\s*"seqpack\.')  # how manifest and plan begin
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
 MAX_FAILURE = 1000  # characters of the error to show
@@ -62,9 +61,7 @@ def read_manifest(
 
     Raises:
         FolderError: there is none, or its format, its version or a field is wrong.
-        OptionError: SEQPACK_CACHE_BYTES is needed and is not a size.
     """
-    at(folder).check_cache()
     path = folder / MANIFEST_NAME
     find_size = at(folder).find_sizes()
     if find_size(MANIFEST_NAME) is None or find_size(PLAN_NAME) is not None:
@@ -92,19 +89,23 @@ def read_manifest(
 
 
 def find_format(folder: Place) -> object:
-    """Return the format that a folder's manifest names, most often from its first bytes."""
+    """Return the format that a folder's manifest names, from its first bytes."""
     manifest = folder / MANIFEST_NAME
     if not at(manifest).exists():
         return None
-    head = FORMAT_FIELD.match(at(manifest).read_head(HEAD_BYTES))
-    return head[1].decode() if head else read_json(manifest).get("format")
+    return _read_format(manifest) or read_json(manifest).get("format")
+
+
+def _read_format(path: Place) -> str | None:
+    head = FORMAT_FIELD.match(at(path).read_some(HEAD_BYTES))
+    return head[1].decode() if head else None
 
 
 def is_run_folder(folder: Place) -> bool:
     """Return whether a folder has a manifest or plan that seqpack wrote."""
     for name in sorted(RUN_NAMES):
         with contextlib.suppress(SeqpackError):  # something else may have this name
-            if OWN_HEAD.match(at(folder / name).read_head(HEAD_BYTES)):
+            if str(_read_format(folder / name)).startswith("seqpack."):
                 return True
     return False
 
@@ -142,7 +143,6 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
 
 def check_not_lost(folder: Place, files: list[Any]) -> None:
     """Raise FolderError unless the files that a run has written still exist at its end."""
-    at(folder).check_held()  # first: a run that took over has changed them too
     if not files:  # the run wrote other folders
         return
     try:
@@ -186,7 +186,9 @@ def has_tokenizer(manifest: dict[str, Any]) -> bool:
 def _unfinished_error(folder: Place) -> FolderError:
     """Return the error about a folder without a finished run, with the failure that ended it."""
     if not folder.is_dir():
-        found = "a file, expected a folder" if folder.exists() else "no such folder"
+        found = "a file, expected a folder"
+        if not folder.exists():
+            found = f"no such folder{suggest_name(folder)}"
         is_ids = str(folder).lower().endswith(IDS_SUFFIXES)
         return FolderError(f"{folder}: {found}", hint=IMPORT_HINT if is_ids else None)
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
@@ -209,7 +211,11 @@ def _unfinished_error(folder: Place) -> FolderError:
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
     if item == "split":
-        found = f"{_count_finished(folder, plan)} splits finished, no {MANIFEST_NAME}"
+        places = [folder / name for name in names]
+        ended = [
+            at(each / MANIFEST_NAME).exists() > at(each / PLAN_NAME).exists() for each in places
+        ]
+        found = f"{sum(ended)} of {len(plan['splits'])} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None
     if isinstance(failure, dict) and isinstance(message, str):
@@ -226,17 +232,6 @@ def _find_writer(found: dict[str, Any]) -> tuple[str, str]:
     return "import" if found.get("made_by") == "import" else command, item
 
 
-def _count_finished(folder: Place, plan: dict[str, Any]) -> str:
-    """Return how many splits are finished, such as "1 of 3"."""
-    folders: list[Place] = []
-    with contextlib.suppress(SeqpackError, KeyError, TypeError):  # the plan may be damaged
-        folders = [folder / check_name(each["name"], source=folder) for each in plan["splits"]]
-    is_finished = [
-        at(each / MANIFEST_NAME).exists() and not at(each / PLAN_NAME).exists() for each in folders
-    ]
-    return f"{sum(is_finished)} of {len(folders)}"
-
-
 def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) -> str | None:
     hints = {
         "seqpack.tokens": "this is a token store: run seqpack pack on it first",
@@ -248,3 +243,67 @@ def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) 
             name = check_name(manifest["splits"][0]["name"], source=folder)
             return f"these are splits: name one of them, such as {folder / name}"
     return hints.get(str(manifest.get("format")))
+
+
+class OpenedFolder:
+    """A folder and the digest of the manifest that was read in it.
+
+    Between opening and mapping, the process may change its working folder, a copy may travel to
+    another process, and another run may replace the files. So the real path is kept, and after a
+    file was mapped, the manifest is compared with the one that was opened: a run that replaces
+    files removes the manifest first. That takes a `stat`; the manifest is read only if its status
+    changed.
+    """
+
+    def __init__(self, path: Place, digest: str) -> None:
+        self.digest = digest
+        self._named, self._real = path, path.resolve()
+        self._status: tuple[int, ...] | None = None  # of the manifest when it was last compared
+
+    @property
+    def path(self) -> Place:
+        """The path as the caller named it, or the real one if that name now leads elsewhere."""
+        try:
+            return self._named if self._named.resolve() == self._real else self._real
+        except (OSError, RuntimeError):  # no working folder any more, or a loop of links
+            return self._real
+
+    @contextlib.contextmanager
+    def while_same(self) -> Iterator[None]:
+        """Check that the folder still has the manifest that was opened, when the block has ended.
+
+        Objects in an object store need no check: each is compared with its checksum when it is
+        opened.
+
+        Raises:
+            FolderError: the manifest is missing or another one.
+        """
+        try:
+            yield
+        except FolderError:
+            self._check_same()
+            raise
+        self._check_same()
+
+    def check_digest(self, digest: str) -> None:
+        """Raise FolderError unless a manifest that was read here again has the same digest."""
+        if digest != self.digest:
+            raise self._replaced_error()
+
+    def _check_same(self) -> None:
+        manifest = at(self._real / MANIFEST_NAME)
+        try:
+            status = manifest.find_status()
+            if status == self._status:
+                return
+            digest = blake3(manifest.read(max_bytes=MAX_JSON_BYTES)).hexdigest()
+        except FolderError as error:
+            raise self._replaced_error() from error
+        self.check_digest(digest)
+        self._status = status
+
+    def _replaced_error(self) -> FolderError:
+        return FolderError(
+            f"{self.path}: its files were replaced or removed since they were opened",
+            hint="open the folder again",
+        )

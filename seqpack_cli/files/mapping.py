@@ -1,7 +1,7 @@
-"""Open and map local files that somebody else may have written.
+"""Map local files that somebody else may have written.
 
-A file must be a regular file of the expected size. It is opened without following links or waiting
-for a pipe, and mapped as a whole: a read-only array of its bytes, neither read nor kept open.
+A file must be a regular file of the expected size. It is mapped as a whole: a read-only array of
+its bytes, neither read nor kept open.
 Before 3.13, Python's own `mmap` keeps the file open, and most systems allow a process 1,024 open
 files: a loader over more shards would map them again and again. So the system is called directly,
 except on Windows, where Python's `mmap` is used and no such limit is known.
@@ -13,55 +13,15 @@ import ctypes
 import functools
 import mmap
 import os
-import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError
-from seqpack_cli.files.disk import SAFE_FLAGS
-from seqpack_cli.files.failures import check_same_size, naming_failures
+from seqpack_cli.files.disk import naming_reads, open_regular
 
-NO_FILE = -1  # instead of a size, of anything that is not a regular file
 Mapped = TypeVar("Mapped")
-
-
-def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
-    """Open a regular file, not a link, of the expected size.
-
-    Raises:
-        FolderError: it is missing, not a regular file, or of another size.
-        MachineError: the disk fails, or this process may not read it.
-    """
-    _check_regular(path, look_at(path))  # first: opening a device can have side effects
-    with naming_reads(path):
-        file = FileIO(os.open(path, os.O_RDONLY | SAFE_FLAGS), "rb")
-    try:
-        status = os.fstat(file.fileno())
-        _check_regular(path, status)
-        check_same_size(path, status.st_size, num_bytes)
-    except FolderError:
-        file.close()
-        raise
-    return file
-
-
-def look_at(path: Path) -> os.stat_result:
-    """Return the status of a path, without following a link."""
-    try:
-        with naming_reads(path):
-            return path.lstat()
-    except ValueError as error:  # a name that no file can have
-        raise FolderError(f"{path}: {error}") from error
-
-
-def naming_reads(path: Path) -> AbstractContextManager[None]:
-    """Turn an OSError while reading into an error that names the file."""
-    return naming_failures(path, missing=(FileNotFoundError, NotADirectoryError))
 
 
 def map_regular(path: Path, *, num_bytes: int | None = None) -> np.ndarray:
@@ -120,11 +80,6 @@ def keep_mapped(
                 kept.pop(oldest, None)
         kept[number] = found
     return found
-
-
-def _check_regular(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise FolderError(f"{path}: not a regular file")
 
 
 class _Map:

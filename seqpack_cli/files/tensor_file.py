@@ -8,8 +8,10 @@ size, so that all of them are aligned.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.disk import HashingWriter, open_regular
 from seqpack_cli.files.mapping import map_regular, view_array
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
+from seqpack_cli.limits import LIMITS
 
 NAME_OF_DTYPE = {
     "<i8": "I64",
@@ -31,6 +34,7 @@ NAME_OF_DTYPE = {
 }
 MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format allows 100 MB
 ALIGNMENT = 8
+_NUMBERS = itertools.count()  # of spools: a file may have several, each with its own file
 
 
 @dataclass(frozen=True)
@@ -139,3 +143,44 @@ def map_tensor_file(
             return tensors, opened.metadata() or {}
     except (safetensors.SafetensorError, ValueError) as error:
         raise FolderError(f"{path}: not a safetensors file ({error})") from error
+
+
+class Spool:
+    """Bytes that are written once and read once later: in memory, or in a temporary file if many.
+
+    Args:
+        place: the file that they will be a part of.
+        stack: removes the temporary file when it is closed.
+    """
+
+    def __init__(self, place: Place, stack: ExitStack) -> None:
+        self.num_bytes = 0
+        self._place = place
+        self._stack = stack
+        self._waiting: list[bytes] = []
+        self._num_waiting = 0
+        self._file: HashingWriter | None = None
+
+    def write(self, data: bytes) -> None:
+        """Add bytes.
+
+        Raises:
+            MachineError: the disk is full.
+        """
+        self._waiting.append(data)
+        self._num_waiting += len(data)
+        self.num_bytes += len(data)
+        if self._num_waiting > LIMITS.spool_bytes:
+            if self._file is None:
+                create = self._stack.enter_context(at(self._place.parent).temporary_files())
+                self._file = create(f"{self._place.name}-{next(_NUMBERS)}")
+            self._file.write(b"".join(self._waiting))
+            self._waiting, self._num_waiting = [], 0
+
+    def read(self) -> Iterator[np.ndarray]:
+        """Yield all bytes in order, uint8."""
+        if self._file is not None:
+            with open_regular(self._file.temporary, num_bytes=self._file.num_bytes) as file:
+                while block := file.read(LIMITS.read_bytes):
+                    yield np.frombuffer(block, np.uint8)
+        yield np.frombuffer(b"".join(self._waiting), np.uint8)

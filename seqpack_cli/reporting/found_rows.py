@@ -10,7 +10,7 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.batch_places import find_place
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values
 from seqpack_cli.shards.layouts import Batch

@@ -45,7 +45,7 @@ class Option:
         group: the heading under which `--help` shows it.
         choices: of a str.
         kind: of a value on the command line: "count" (from 1), "seed", "size" (bytes), "place", or
-            one of `cli.options`.
+            one of `cli.options`; "library" is not on the command line.
         metavar: what stands for the value.
         flag: of another name than the field.
         shown: the default in words, where it is None.
@@ -128,7 +128,7 @@ def takes_options(
     def decorate(function: Callable[Parameters, Returned]) -> Callable[..., Returned]:
         checked = checks_arguments(function)
         signature = inspect.signature(function)
-        named = {name: parameter for parameter, kind in kinds.items() for name in _name_all(kind)}
+        named = {name: what for what, kind in kinds.items() for name in list_options(kind)}
 
         @functools.wraps(function)
         def called(*args: Any, **keywords: Any) -> Returned:
@@ -147,18 +147,12 @@ def takes_options(
                 keywords[parameter] = make_options(kinds[parameter], found)
             return checked(*args, **keywords)
 
+        more = inspect.Parameter("keywords", inspect.Parameter.VAR_KEYWORD)
+        own = signature.parameters.values()
+        called.__signature__ = signature.replace(parameters=[*own, more])  # type: ignore[attr-defined]
         return called
 
     return decorate
-
-
-def _name_all(kind: type) -> Iterator[str]:
-    """Yield the names of the fields of an options class and of those in it."""
-    for each in fields(kind):
-        if each.default_factory is not MISSING:
-            yield from _name_all(typing.cast(type, each.default_factory))
-        else:
-            yield each.name
 
 
 def _refuse(function: str, name: str, known: Sequence[str]) -> str:

@@ -2,75 +2,112 @@
 
 A run first writes `plan.json` (everything that decides the output bytes), then for each part or
 shard its files and a receipt, then the manifest; then it removes plan and receipts. When the same
-command runs again, it finds an equal plan, keeps what has a receipt and makes the rest.
+command runs again, it finds an equal plan, keeps what has a receipt and makes the rest. Another
+plan is refused in the words of the command line, unless the user asks to replace what is there.
+
+A local folder is locked. In an object store, a run that finds an equal plan writes equal bytes, and
+one that finds its plan replaced stops (`objects.check_own`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from seqpack_cli.errors import FolderError, SeqpackError, join_items
+from seqpack_cli.errors import (
+    DataError,
+    FolderError,
+    OptionError,
+    SeqpackError,
+    join_items,
+    quote,
+)
+from seqpack_cli.files import disk
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.disk import LOCK_NAME, TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.json_files import Kind, check_fields, encode_json, read_json, write_json
+from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
+from seqpack_cli.files.json_files import (
+    Kind,
+    check_fields,
+    encode_json,
+    encode_lines,
+    read_json,
+    write_json,
+)
+from seqpack_cli.files.locks import LOCK_NAME
 from seqpack_cli.files.manifest import (
     FAILURE,
     MANIFEST_NAME,
-    PLAN_NAME,
     RECEIPT_PATTERN,
+    RUN_NAMES,
     check_files,
     check_not_lost,
+    check_outside_runs,
 )
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
-from seqpack_cli.runs.earlier_run import (
-    KEEPING_HINT,
-    OWN_PATTERN,
-    REMAKE_HINT,
-    SAME_COMMAND_HINT,
-    Adapt,
-    DifferentRunError,
-    find_splits,
-    read_equal_manifest,
-    remove_own_files,
-    remove_plan,
-)
+from seqpack_cli.files.objects import PLAN_NAME
+from seqpack_cli.files.places import NO_FILE, Place, at
 from seqpack_cli.runs.version import __version__
 
 RUN_NAME = "run.json"
-
+REMAKE_HINT = "pass --overwrite to make it again"
+OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
+KEEPING_HINT = (
+    "choose another -o, or pass --overwrite, which keeps these files and replaces an earlier run"
+)
+SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
+REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
+FORMAT_OF_SHARDS, FORMAT_OF_SPLITS = "seqpack.shards", "seqpack.splits"
+REPLACED = "replaced"  # field of a plan of splits: earlier splits that no longer exist
+COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
+NAMES = {  # of the files that a run writes, by the format of its manifest
+    "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
+    r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
+    FORMAT_OF_SHARDS: rf"{COMMON_NAMES}|decoder\.tokenizer\.json"
+    r"|shard-\d{5,}\.(safetensors|json)",
+    FORMAT_OF_SPLITS: r"(manifest|plan|run)\.json",
+}
+OWN_PATTERN = re.compile("|".join(NAMES.values()))
+# Fields of a plan that are options, and those that follow from other fields.
+OPTIONS_APART = ("layout", "padding_side", "pad_id", "split_seed", "split_by")
+FOLLOWING = ("dtype", "vocab_size", "max_id", "bos_id", "eos_id", "unk_id", "columns", "splits")
+FLAGS = {"file_format": "format", "ignore_fields": "ignore-field"}  # of other names than the field
 Task = TypeVar("Task")
+Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+
+class DifferentRunError(FolderError):
+    """A folder holds a run with other options or input."""
 
 
 class RunFolder:
-    """The folder of a run, held by its lock; `path` is the place to write to."""
+    """The folder of a run, held by its lock; `path` is the place to write to, once it has begun."""
 
-    def __init__(self, path: Place, command: str | None = None) -> None:
+    def __init__(self, path: Place, command: str | None = None, *, is_part: bool = False) -> None:
         self.path = path
-        self._command = command  # which does the same run
+        self.command = command  # which does the same run
+        self.is_part = is_part  # of another run, which nobody else writes to
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
+        self.folders: Collection[str] = ()  # below it, of runs that are parts of this one
         self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
         self._files: list[dict[str, Any]] = []  # other than parts or shards
-        self.folders: Collection[str] = ()  # below it, of runs that are parts of this one
-        self.is_part = False  # of another run, which nobody else writes to
 
     def check_foreign(self, *, overwrite: bool) -> None:
         """Raise FolderError if the folder holds files that seqpack did not write."""
         names = set(self._list()).difference(self.folders)
         foreign = sorted(name for name in names if not OWN_PATTERN.fullmatch(name))
+        what, hint = "other files", KEEPING_HINT
         if set(find_splits(self.path) or ()).intersection(foreign):
+            what, hint = "splits", SAME_COMMAND_HINT
+        if foreign and not (overwrite and hint == KEEPING_HINT):
             raise FolderError(
-                f"{self.path}: holds splits ({join_items(foreign)}), expected an empty folder",
-                hint=SAME_COMMAND_HINT,
-            )
-        if foreign and not overwrite:
-            raise FolderError(
-                f"{self.path}: holds other files ({join_items(foreign)}), expected an empty folder",
-                hint=KEEPING_HINT,
+                f"{self.path}: holds {what} ({join_items(foreign)}), expected an empty folder",
+                hint=hint,
             )
 
     def begin(
@@ -88,19 +125,23 @@ class RunFolder:
             FolderError: the folder holds another run or foreign files.
         """
         if overwrite:
-            remove_own_files(self.path, plan)
+            _remove_own_files(self.path, plan)
         self.check_foreign(overwrite=overwrite)
         try:
-            self.manifest = read_equal_manifest(self.path, plan, self._list(), adapt)
+            self.manifest = self._read_equal_manifest(plan, adapt)
         except DifferentRunError:
             if not self.is_part:
                 raise
-            remove_own_files(self.path, plan)
-        if self.manifest is None:
-            write_json(self.path / PLAN_NAME, plan)
-            self._plan = plan
+            _remove_own_files(self.path, plan)
+        if self.manifest is not None:
+            self._remove_plan()
+            return
+        has_plan = PLAN_NAME in self._list()
+        path = at(self.path).begin_run(encode_lines(plan), replace=has_plan)
+        if path is None:  # another run began at the same moment: compare its plan
+            self.begin(plan, overwrite=False, adapt=adapt)
         else:
-            remove_plan(self.path)
+            self.path, self._plan = path, plan
 
     def check_whole(self, open_folder: Callable[[Place], object]) -> None:
         """Check the store or shards of a finished run by opening them.
@@ -132,16 +173,9 @@ class RunFolder:
             done: fields to add to the command, the date and the versions.
             versions: of the packages that did the work.
         """
-        record = {
-            "command": self._command,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **done,
-            "versions": {
-                "seqpack": __version__,
-                "python": platform.python_version(),
-                **versions,
-            },
-        }
+        own = {"seqpack": __version__, "python": platform.python_version()}
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        record = {"command": self.command, "date": date, **done, "versions": {**own, **versions}}
         write_json(self.path / RUN_NAME, record)
 
     def read_receipt(self, name: str, fields: Mapping[str, Kind]) -> dict[str, Any] | None:
@@ -175,10 +209,6 @@ class RunFolder:
 
         return list(map_ahead(read_one, tasks, num_threads=at(self.path).num_readers))
 
-    def _list(self) -> list[str]:
-        names = (path.name for path in self.path.iterdir())
-        return [name for name in names if name != LOCK_NAME and not TEMP_PATTERN.fullmatch(name)]
-
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
         at(self.path).remove_files([f"{name}.json"])
@@ -197,7 +227,7 @@ class RunFolder:
         check_not_lost(self.path, [*self._files, *files])
         write_json(self.path / MANIFEST_NAME, manifest)
         self._plan = None
-        remove_plan(self.path)
+        self._remove_plan()
 
     def abandon(self) -> None:
         """Remove everything that the run wrote, the plan last."""
@@ -213,8 +243,330 @@ class RunFolder:
             with contextlib.suppress(SeqpackError):  # the first error is the one to report
                 write_json(self.path / PLAN_NAME, {**self._plan, FAILURE: failure})
 
+    def _list(self) -> list[str]:
+        names = (path.name for path in self.path.iterdir())
+        return [name for name in names if name != LOCK_NAME and not TEMP_PATTERN.fullmatch(name)]
+
+    def _remove_plan(self) -> None:
+        """Remove the receipts, then the plan."""
+        at(self.path).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, self._list())))
+        at(self.path).remove_files([PLAN_NAME])
+
+    def _read_equal_manifest(self, plan: dict[str, Any], adapt: Adapt) -> dict[str, Any] | None:
+        """Return the manifest of a finished run with an equal plan; None if there is work to do."""
+        names = self._list()
+        earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
+        if earlier is None:
+            leftovers = sorted(filter(OWN_PATTERN.fullmatch, names))
+            if leftovers:
+                raise FolderError(
+                    f"{self.path}: holds {join_items(leftovers)} without a manifest or plan",
+                    hint=REMOVE_HINT,
+                )
+            return None
+        found = read_json(self.path / earlier)
+        is_finished = earlier == MANIFEST_NAME
+        has_pieces = any(
+            RECEIPT_PATTERN.fullmatch(name) or not OWN_PATTERN.fullmatch(name) for name in names
+        )
+        has_ended = at(self.path).has_lock or FAILURE in found
+        if not is_finished and not has_pieces and has_ended:
+            return None  # it finished no part or shard, and began no split: nothing to keep
+        changes = _describe_changes(
+            plan, found if is_finished else adapt(found, plan), self.path, self.command
+        )
+        if changes:
+            is_same = found.get("format") == plan["format"] and _has_maker(found, plan)
+            raise DifferentRunError(
+                f"{self.path}: holds a run that differs: {changes}",
+                hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
+            )
+        return found if is_finished else None
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """Where a run writes, and how.
+
+    Args:
+        overwrite: replace what an earlier run of the same command wrote there.
+        command: the command line, for `run.json`.
+        within: the run that this one is a part of.
+    """
+
+    folder: Place
+    overwrite: bool = False
+    command: str | None = None
+    within: RunFolder | None = None
+
+
+@contextlib.contextmanager
+def hold_folder(
+    folder: Place, *, command: str | None = None, within: RunFolder | None = None
+) -> Iterator[RunFolder]:
+    """Create a folder, lock it against other writers and remove what killed ones left.
+
+    Args:
+        within: the run that this one is a part of.
+
+    Raises:
+        FolderError: the folder is in use, or inside a store or shards.
+        MachineError: the folder cannot be created.
+    """
+
+    def remove_temporary_files() -> None:
+        names = (path.name for path in folder.iterdir())
+        at(folder).remove_files(list(filter(TEMP_PATTERN.fullmatch, names)))
+
+    new_folders = at(folder).make_folder()
+    try:
+        check_outside_runs(folder, within=None if within is None else within.path)
+        with at(folder).lock_folder():
+            remove_temporary_files()
+            run = RunFolder(folder, command, is_part=within is not None)
+            try:
+                yield run
+            except (DataError, OptionError) as error:  # the same command would fail again
+                run.record_failure(error)
+                raise
+            finally:
+                remove_temporary_files()
+    except BaseException:
+        disk.remove_folders(new_folders)  # only if they are empty
+        raise
+
+
+@contextlib.contextmanager
+def open_run(output: RunOutput, plan: dict[str, Any]) -> Iterator[RunFolder]:
+    """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
+    with hold_folder(output.folder, command=output.command, within=output.within) as run:
+        run.begin(plan, overwrite=output.overwrite)
+        yield run
+
+
+@contextlib.contextmanager
+def open_split_run(
+    output: RunOutput, plan: dict[str, Any], names: Sequence[str]
+) -> Iterator[RunFolder]:
+    """Hold a folder and begin a run of several splits in it; see `RunFolder.begin`.
+
+    Once its plan is written, the folders that it names belong to it: an earlier shard set in one of
+    them is replaced if it differs, and one of a split that no longer exists is removed.
+
+    Args:
+        names: of the splits.
+
+    Raises:
+        FolderError: the folder of a split exists, and no run of splits wrote it.
+    """
+    folder = output.folder
+    with hold_folder(folder, command=output.command) as run:
+        earlier = find_splits(run.path) or []
+        present = {path.name for path in run.path.iterdir()}
+        strange = sorted(present.intersection(names).difference(earlier))
+        kept = [
+            name for name in strange if _find_formats(folder / name) or not (folder / name).is_dir()
+        ]
+        if found := kept if output.overwrite else strange:
+            raise FolderError(
+                f"{folder}: holds {join_items(found)}, which no pack --split wrote",
+                hint=REMOVE_HINT if kept else KEEPING_HINT,
+            )
+        run.folders = {*names, *earlier}
+        for name in sorted(run.folders):
+            _check_split(folder / name)
+        stale = sorted(run.folders.difference(names))
+        if not output.overwrite:
+            stale = _read_names(folder / PLAN_NAME, REPLACED)  # which it began to remove
+        run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
+        for name in [*stale, *(names if output.overwrite else ())]:
+            if run.manifest is None and (folder / name).is_dir():
+                with hold_folder(folder / name, within=run) as part:
+                    _remove_own_files(part.path, {"format": FORMAT_OF_SHARDS, "options": {}})
+                    at(part.path).remove_files([PLAN_NAME])
+                at(folder / name).remove_folder()
+        yield run
+
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
     """Publish the receipt of a part or shard whose files are complete, as one line."""
     with at(folder / f"{name}.json").publish() as file:
         file.write(encode_json(receipt) + b"\n")
+
+
+def find_splits(folder: Place) -> list[str] | None:
+    """Return the names of the splits that an earlier run wrote below a folder; None if none did."""
+    if FORMAT_OF_SPLITS not in _find_formats(folder):
+        return None
+    names = [_read_names(folder / name, "splits") for name in sorted(RUN_NAMES)]
+    return [*names[0], *names[1], *_read_names(folder / PLAN_NAME, REPLACED)]
+
+
+def _read_names(path: Place, field: str) -> list[str]:
+    """Return the names of splits in a field of a manifest or plan, which may be missing."""
+    with contextlib.suppress(FolderError, TypeError, KeyError):
+        items = read_json(path).get(field, ())
+        names = [str(item["name"] if isinstance(item, dict) else item) for item in items]
+        # Whoever wrote the file, only folders directly below this one are those of splits.
+        return list(filter(SPLIT_NAME.fullmatch, names))
+    return []
+
+
+def _check_split(folder: Place) -> None:
+    """Raise FolderError if the folder of a split is a link or holds something else than shards."""
+    found = None
+    if folder.is_symlink():
+        found = "a link, expected the folder of a split"
+    elif at(folder).exists() and not folder.is_dir():
+        found = "a file, expected the folder of a split"
+    elif others := _find_formats(folder) - {FORMAT_OF_SHARDS}:
+        found = f"holds {join_items(sorted(map(quote, others)))}, expected shards of a split"
+    if found:
+        raise FolderError(f"{folder}: {found}", hint=REMOVE_HINT)
+
+
+def _find_formats(folder: Place) -> set[str]:
+    """Return the formats of the manifest and the plan in a folder that seqpack wrote."""
+    return {found["format"] for found in _read_earlier(folder)}
+
+
+def _read_earlier(folder: Place) -> list[dict[str, Any]]:
+    """Read the manifest and the plan in a folder, without those that seqpack did not write."""
+    earlier = []
+    for name in (MANIFEST_NAME, PLAN_NAME):
+        with contextlib.suppress(FolderError):
+            found = read_json(folder / name)
+            if isinstance(found.get("format"), str) and "options" in found:
+                earlier.append(found)
+    return earlier
+
+
+def _remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
+    """Remove an earlier run's files, in an order such that a kill leaves the old or the new run.
+
+    Raises:
+        FolderError: another command wrote them, or seqpack did not.
+    """
+    own = [path.name for path in folder.iterdir()]
+    own = list(filter(re.compile(NAMES[plan["format"]]).fullmatch, own))
+    if not own:
+        return
+    earlier = _read_earlier(folder)
+    formats = {found["format"] for found in earlier}
+    what, hint = None, SAME_COMMAND_HINT
+    if formats - {plan["format"]}:
+        what = f"{join_items(sorted(map(quote, formats)))}, expected {plan['format']}"
+    elif not all(_has_maker(found, plan) for found in earlier):
+        what = f"a token store of another command, expected one of {plan['made_by']}"
+    elif not formats:
+        what = f"{join_items(sorted(own))} without a manifest or plan of seqpack"
+        hint = REMOVE_HINT
+    if what:
+        raise FolderError(f"{folder}: holds {what}", hint=hint)
+    find_size = at(folder).find_sizes()
+    for name in own:
+        if find_size(name) == NO_FILE:
+            at(folder / name).check_size()  # raises, before anything is removed
+    at(folder).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, own)))
+    write_json(folder / PLAN_NAME, plan)  # from here on it is the new run, unfinished
+    at(folder).remove_files([MANIFEST_NAME])
+    at(folder).remove_files([name for name in own if name not in RUN_NAMES])
+
+
+def _has_maker(found: dict[str, Any], plan: dict[str, Any]) -> bool:
+    """Return whether the command of a plan made a manifest or plan, as far as that names one."""
+    maker = plan.get("made_by")
+    return bool(found.get("made_by", maker) == maker)
+
+
+# What differs, in the words of the command line
+
+
+def _describe_changes(
+    plan: dict[str, Any], found: dict[str, Any], folder: Place, command: str | None
+) -> str:
+    """Return what of a plan differs in an earlier plan or manifest, "" if nothing does.
+
+    Args:
+        folder: of the earlier run, which says there how it was made if it is finished.
+        command: which makes the plan.
+    """
+    differing = [name for name, value in plan.items() if not _is_in(value, found.get(name))]
+    if not differing:
+        return ""
+    if found.get("format") != plan["format"] or not _has_maker(found, plan):
+        return "was made by another command"
+    earlier: dict[str, Any] = {}
+    with contextlib.suppress(FolderError):
+        earlier = read_json(folder / RUN_NAME)
+    changes: list[str] = []
+    following = {*FOLLOWING, "pad_id"} if "made_by" in plan else FOLLOWING
+    for name in [name for name in differing if name not in following] or differing:
+        old, new = found.get(name), plan[name]
+        if name == "tokenizer_blake3":
+            names = earlier.get("tokenizer"), _find_tokenizer(command)
+            is_told = None not in names and names[0] != names[1]
+            said = "was --tokenizer {}, is {}" if is_told else "the tokenizer has changed"
+            changes.append(said.format(*names))
+        elif name == "options":
+            old = old if isinstance(old, dict) else {}
+            for option, value in new.items():
+                if not _is_in(value, old.get(option)):
+                    changes.append(_describe_option(option, old.get(option), value))
+        elif isinstance(new, list) and isinstance(old, list):
+            changes += _describe_items(old, new) or [f"other {name}"]
+        elif name in OPTIONS_APART:
+            changes.append(_describe_option(name, old, new))
+        else:
+            changes.append(f"was {name} {quote(old)}, is {quote(new)}")
+    text = join_items(changes)
+    return f"{text}; it was made by: {earlier['command']}" if earlier.get("command") else text
+
+
+def _is_in(value: Any, found: Any) -> bool:
+    """Return whether a value of a plan equals that of a manifest, which may have more fields."""
+    if isinstance(value, dict) and isinstance(found, dict):
+        return all(_is_in(each, found.get(name)) for name, each in value.items())
+    if isinstance(value, list) and isinstance(found, list):
+        return len(value) == len(found) and all(map(_is_in, value, found))
+    return bool(value == found)
+
+
+def _find_tokenizer(command: str | None) -> str | None:
+    """Return the tokenizer of a tokenize command."""
+    words = shlex.split(command or "")
+    if words[1:2] != ["tokenize"]:
+        return None
+    return words[words.index("--tokenizer") + 1] if "--tokenizer" in words else "bytes"
+
+
+def _describe_option(name: str, old: Any, new: Any) -> str:
+    if isinstance(new, dict):
+        return f"the {name} template has changed"
+    flag = "--" + FLAGS.get(name, name).replace("_", "-")
+    texts = []
+    for value in (old, new):
+        if isinstance(value, bool) or value in (None, []):
+            texts.append(flag if value else f"no {flag}")
+            continue
+        items = value if isinstance(value, list) else [value]
+        # A kept field is spelled FIELD:TYPE.
+        pairs = [list(item.values())[:2] if isinstance(item, dict) else [item] for item in items]
+        texts.append(f"{flag} {','.join(':'.join(map(str, pair)) for pair in pairs)}")
+    if texts[0].startswith(f"{flag} "):
+        texts[1] = texts[1].removeprefix(f"{flag} ")
+    return f"was {texts[0]}, is {texts[1]}"
+
+
+def _describe_items(old: list[Any], new: list[Any]) -> list[str]:
+    """Name the inputs or stores that differ; a plan has no names of stores."""
+    before = {str(each.get("path", place)): each for place, each in enumerate(old)}
+    after = dict(zip(before, new, strict=False))
+    if "path" in str(new[:1]):
+        after = {each["path"]: each for each in new}
+    changes = [
+        f"{path} is new" if path not in before else f"{path} has changed"
+        for path, each in after.items()
+        if not _is_in(each, before.get(path))
+    ]
+    return [*changes, *(f"{path} is not among the inputs" for path in before if path not in after)]

@@ -7,11 +7,9 @@ from typing import Any
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.runs.open_run import RunOutput
-from seqpack_cli.runs.options import checks_arguments, spell_command
+from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.runs.run_folder import RunOutput
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.shards.alignment_checks import check_numbers
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
@@ -28,8 +26,7 @@ from seqpack_cli.tokens.open_store import (
 )
 
 
-@checks_arguments
-@hashing_copies()
+@takes_options(options=PackOptions, executor=Executor)
 def pack(
     stores: AnyPaths,
     output: AnyPath,
@@ -96,7 +93,7 @@ def _open(
     without = of_encoder(options).drop_column if others else options.drop_column
     store = open_stores(places, check_indices=is_here, without=without)
     for place in (*places, *others):
-        if at(output).find_real_name() == at(place).find_real_name():
+        if output.resolve() == place.resolve():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     options = name_by_position(options, name_stores(places), [each.name for each in places])
     if not others:

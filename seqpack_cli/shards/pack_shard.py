@@ -13,10 +13,9 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import DECODER, ENCODER, LAYOUTS
 from seqpack_cli.batching.row_ranges import PlannedRows
 from seqpack_cli.batching.shard_rows import ShardRows, sort_decoder
-from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.manifest import SIDE
+from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
-from seqpack_cli.files.url import Place
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
 from seqpack_cli.shards.geometry import Geometry
@@ -59,11 +58,6 @@ class ShardTask:
 
 def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]:
     """Make one shard and publish it with its receipt; return its number and receipt."""
-    with hashing_copies(setup.opened.began):
-        return task.number, _make_shard(setup, task)
-
-
-def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     manifest, source = setup.manifest, open_source(setup.opened)
     rows = find_rows(task.rows, source)
     counts = count_rows(task)
@@ -87,8 +81,8 @@ def _make_shard(setup: ShardSetup, task: ShardTask) -> dict[str, Any]:
     others = described[1] if len(sides) > 1 else None
     known = {"name": path.name, **written, **described[0], "decoder": others}
     receipt = {name: known[name] for name in SHARD_FIELDS}
-    write_receipt(setup.folder, path.stem, receipt)
-    return receipt
+    write_receipt(setup.folder, path.name.removesuffix(path.suffix), receipt)
+    return task.number, receipt
 
 
 def order_decoder(rows: ShardRows, layout: str) -> ShardRows:

@@ -18,8 +18,7 @@ from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.runs.open_run import RunOutput, open_run
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, open_run
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes

@@ -9,8 +9,7 @@ from blake3 import blake3
 from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.json_files import MAX_JSON_BYTES
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.open_store import AnyStore, choose_columns, open_stores
 

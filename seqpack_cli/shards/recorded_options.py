@@ -13,7 +13,7 @@ from typing import Any
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import list_options
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.pair_reasons import OF_SINGLES, list_pair_reasons

@@ -15,7 +15,7 @@ from seqpack_cli.batching.passes import MAX_PASSES, parse_max_passes
 from seqpack_cli.batching.shares import parse_number, spell_number
 from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.shards.store_passes import find_store_passes, name_by_position
 from seqpack_cli.tokens.columns.column import read_columns
 from seqpack_cli.tokens.columns.made_columns import TARGETS

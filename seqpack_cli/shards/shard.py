@@ -14,9 +14,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.mapping import let_pages_go
-from seqpack_cli.files.places import at
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.files.tensor_file import map_tensor_file
-from seqpack_cli.files.url import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index
 from seqpack_cli.shards.geometry import Geometry

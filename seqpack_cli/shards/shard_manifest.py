@@ -9,7 +9,7 @@ from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
 from seqpack_cli.shards.sides import name_tensors, own_options, view_decoder

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.files.copy_marks import find_began
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.sides import of_decoder, of_encoder
@@ -25,14 +24,12 @@ class SourceSetup:
         digest: of the stores, which may be replaced while the run works.
         options: resolved, with stores named by position.
         passes: of each store.
-        began: when the run began, in ns: see `hashing_copies`.
     """
 
     places: tuple[Place, ...]
     digest: str
     options: PackOptions
     passes: tuple[Fraction, ...]
-    began: int | None = None
     decoder_places: tuple[Place, ...] = ()  # of pairs
     decoder_digest: str | None = None
 
@@ -42,7 +39,7 @@ class SourceSetup:
         places, *others = (
             tuple(store.path.resolve() for store in side.stores) for side in source.sides
         )
-        found = cls(places, source.store.digest, source.options, source.passes, find_began())
+        found = cls(places, source.store.digest, source.options, source.passes)
         if not others:
             return found
         return replace(found, decoder_places=others[0], decoder_digest=source.sides[1].digest)

@@ -10,11 +10,9 @@ from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.batching.splits import Splits
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
-from seqpack_cli.files.manifest import MANIFEST_NAME, read_manifest
-from seqpack_cli.files.opened_folder import OpenedFolder
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
-from seqpack_cli.runs.earlier_run import FORMAT_OF_SPLITS
+from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_manifest
+from seqpack_cli.files.places import Place
+from seqpack_cli.runs.run_folder import FORMAT_OF_SPLITS
 from seqpack_cli.shards.recorded_options import APART, parse_options
 from seqpack_cli.shards.recorded_stores import check_stores
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -135,7 +133,7 @@ def _open_split(
     path: Place, manifest: dict[str, Any], entry: dict[str, Any], *, check_present: bool
 ) -> ShardSet:
     folder = path / entry["name"]
-    if at(folder).is_link():
+    if folder.is_symlink():
         raise FolderError(f"{folder}: a link, expected the folder of a split")
     shards = open_shards(folder, check_present=check_present)
     expected = {name: value for name, value in manifest["options"].items() if name not in APART}

@@ -17,10 +17,9 @@ import numpy as np
 from seqpack_cli.batching.options import PackOptions, parse_splits
 from seqpack_cli.batching.splits import Splits
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.url import spell_place
+from seqpack_cli.files.places import spell_place
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.open_run import RunOutput
-from seqpack_cli.runs.split_folders import open_split_run
+from seqpack_cli.runs.run_folder import RunOutput, open_split_run
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.pack_plan import choose_pad_id
 from seqpack_cli.shards.pack_store import (

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import check_fields
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Tensors
 

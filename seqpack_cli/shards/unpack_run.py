@@ -8,9 +8,8 @@ from itertools import islice
 
 from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.errors import FolderError, check_choice
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.single_file import parse_file, publish_alone
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.outputs import parse_file, publish_alone
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
@@ -26,7 +25,6 @@ KINDS = {"jsonl": ROWS, "parquet": PARQUET}  # of files, by their format
 
 
 @checks_arguments
-@hashing_copies()
 def unpack(
     shards: AnyPath,
     output: AnyPath,
@@ -67,7 +65,6 @@ def unpack(
         )
 
 
-@hashing_copies()
 def write_sequences(
     shards: ShardSet,
     write: Callable[[bytes], None],

@@ -9,11 +9,10 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.shards.unpacked import UnpackedSequence
 
 Group = tuple[Sequence[UnpackedSequence], Sequence[str] | None]  # sequences, and their texts
-LOOK_BYTES = 64 << 20  # 0.3 s
 NUMBERS = r"(?:\d+(?:, \d+)*)?"
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 VALUE = rf"(?:{STRING}|-?\d[\d.e+-]*|true|false|null)"
@@ -34,7 +33,7 @@ def _are_rows(head: bytes) -> bool:
     return len(indices) == len(rows) and is_rising and (not rest or bool(ROW_BEGIN.match(rest)))
 
 
-ROWS = FileKind("rows that seqpack unpack wrote", _are_rows, max_bytes=LOOK_BYTES)
+ROWS = FileKind("rows that seqpack unpack wrote", _are_rows)
 
 
 def spell_lines(sides: Sequence[Group]) -> bytes:

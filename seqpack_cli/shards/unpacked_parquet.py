@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.exports.arrow_tables import (
     list_values,

@@ -20,7 +20,7 @@ from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.mapping import map_regular, view_array
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 

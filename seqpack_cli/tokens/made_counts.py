@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqpack_cli.errors import FolderError, join_items, quote
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns.made_columns import KINDS_OF_MADE, OVERLAP, TARGETS
 
 TEXT_FIELDS = ("completion_field", "messages_field")  # options by which a text has targets

@@ -15,8 +15,7 @@ from seqpack_cli.corpus.blocks import hash_range
 from seqpack_cli.corpus.missing_fields import proposes_field
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.runs.earlier_run import OVERWRITE_HINT
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE

@@ -10,7 +10,7 @@ from typing import Any
 from seqpack_cli.corpus.formats import IDS_FORMATS, TEXT_FORMATS
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT, DocumentOptions, FileOptions
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.options import check_options, option, spell_flag
 
 TOKENS, TARGETS, IDS, FILES = "Tokens", "Targets", "Ids and their fields", "Files and the run"

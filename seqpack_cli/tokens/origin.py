@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from seqpack_cli.corpus.document_block import Reject
 from seqpack_cli.corpus.sources import SourceRange
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
 from seqpack_cli.tokens.columns.part_collector import PartCollector

@@ -15,7 +15,7 @@ import numpy as np
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, encode_json
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.columns.class_kind import find_value_type
 from seqpack_cli.tokens.columns.kept import Kept

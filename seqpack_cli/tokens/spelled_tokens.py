@@ -21,8 +21,7 @@ from typing import Any
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields, encode_json, parse_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import RunFolder
 
 NAME = "special_tokens.jsonl"

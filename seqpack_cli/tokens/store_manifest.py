@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.part_columns import columns_name

@@ -15,7 +15,7 @@ from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
 from seqpack_cli.corpus.text_reader import Made, TextReader
 from seqpack_cli.corpus.words import join_words
 from seqpack_cli.errors import quote
-from seqpack_cli.files.url import parse_place
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 from seqpack_cli.tokens.chat.renderer import open_renderer

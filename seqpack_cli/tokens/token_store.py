@@ -14,10 +14,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.manifest import read_kept_tokenizer
-from seqpack_cli.files.opened_folder import OpenedFolder
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.manifest import OpenedFolder, read_kept_tokenizer
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import count_cores

@@ -27,10 +27,9 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
-from seqpack_cli.files.url import AnyPath, Place, parse_place
-from seqpack_cli.runs.open_run import hold_folder
-from seqpack_cli.runs.options import checks_arguments, spell_command
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
@@ -59,7 +58,7 @@ from seqpack_cli.tokens.vocabulary import (
 )
 
 
-@checks_arguments
+@takes_options(options=TokenizeOptions, executor=Executor)
 def tokenize(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,
@@ -134,10 +133,10 @@ def _tokenize_sources(
         workers.progress.on_notice(notice)
     check_footers(sources)
     kept = find_kept(sources, options, text)
-    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, kept, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
     if run.manifest is not None:
         run.check_whole(open_store)
         made = zip(tasks, run.manifest["parts"], strict=False)

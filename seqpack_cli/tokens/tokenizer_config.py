@@ -15,7 +15,7 @@ from typing import Any
 
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.inputs import find_input
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.hub import download_files
 from seqpack_cli.tokens.vocabulary import BYTES, locate_tokenizer
 

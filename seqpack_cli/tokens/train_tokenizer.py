@@ -23,9 +23,9 @@ from seqpack_cli.errors import (
     OptionError,
     join_items,
 )
-from seqpack_cli.files.single_file import parse_file, publish_alone
-from seqpack_cli.files.url import AnyPath, Place
-from seqpack_cli.runs.options import checks_arguments
+from seqpack_cli.files.outputs import parse_file, publish_alone
+from seqpack_cli.files.places import AnyPath, Place
+from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.options import TrainTokenizerOptions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 UNKNOWN = "<unk>"
 
 
-@checks_arguments
+@takes_options(options=TrainTokenizerOptions)
 def train_tokenizer(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,

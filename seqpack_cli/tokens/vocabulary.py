@@ -26,9 +26,8 @@ from seqpack_cli.files.manifest import (
     read_kept_tokenizer,
     tokenizer_name,
 )
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import FileKind
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.outputs import FileKind
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place, suggest_name
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 from seqpack_cli.tokens.panics import is_failure
@@ -76,7 +75,7 @@ def read_tokenizer_json(name: str) -> bytes:
         return tokenizer_json
     is_odd = at(path).exists()  # a dangling link, a device or the like
     if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise OptionError(f"{path}: no such file", hint=HINT)
+        raise OptionError(f"{path}: no such file{suggest_name(path)}", hint=HINT)
     return download_tokenizer_json(name)
 
 

@@ -58,7 +58,8 @@ class Verification:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that models compute in."""
-        return getattr(torch, self.options.dtype)
+        dtype: torch.dtype = getattr(torch, self.options.dtype)
+        return dtype
 
     @property
     def max_attention_tokens(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.options import check_options, option, spell_flag
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")

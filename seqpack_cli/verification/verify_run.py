@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from seqpack_cli.files.copy_marks import hashing_copies
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.url import AnyPath, parse_place
-from seqpack_cli.runs.options import checks_arguments
+from seqpack_cli.files.places import AnyPath, parse_place
+from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
@@ -19,8 +18,7 @@ from seqpack_cli.verification.verify_shards import find_packed_stores, verify_sh
 from seqpack_cli.verification.verify_splits import verify_splits
 
 
-@checks_arguments
-@hashing_copies()
+@takes_options(options=VerifyOptions)
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report | PairsReport | SplitsReport:

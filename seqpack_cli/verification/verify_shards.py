@@ -15,7 +15,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.packed_stores import (
     are_stores_there,
@@ -139,6 +139,7 @@ def find_packed_stores(shards: ShardSet, options: VerifyOptions) -> list[PackedS
             or the recorded stores are there, but damaged.
     """
     places = parse_places(options.tokens) if options.tokens is not None else []
+    at(shards.path).check_copies(shards.manifest["shards"])
     found = [
         _find_packed_store(side, options, own)
         for side, own in zip(shards.sides, share_places(shards, places), strict=True)
@@ -158,6 +159,9 @@ def _find_packed_store(
         if options.level != "structure" or places or are_stores_there(shards):
             raise
         return PackedStore(None, error.message)
+    for each in store.stores:
+        files = [file for part in each.manifest["parts"] for file in part["files"]]
+        at(each.path).check_copies(files)
     store.check_indices()
     is_same = store.manifest["tokenizer_blake3"] == shards.manifest["tokenizer_blake3"]
     if is_same and has_tokenizer(store.manifest):

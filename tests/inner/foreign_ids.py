@@ -14,7 +14,7 @@ import xxhash
 from here import HERE
 
 from seqpack_cli import ImportOptions, import_store
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 
 Documents = list[list[list[int]]]
 # By the dtype code, of struct: 6 and 7 are floating point, 9 and 10 those of fairseq alone.

@@ -66,6 +66,8 @@ class FaultyOs:
 
     def _counting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any) -> Any:
+            if name == "open" and Path(arguments[0]).is_file():  # to read it
+                return call(*arguments)
             self.calls.append(f"{name} {_place(arguments[0])}")
             if len(self.calls) - 1 != self._k:
                 return call(*arguments)

@@ -30,7 +30,8 @@ from shard_reference import (
 from seqpack_cli import PackOptions, export, open_shards, open_store, pack
 from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.files import disk
-from seqpack_cli.files.url import Place, Url
+from seqpack_cli.files.objects import Url
+from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports import source
@@ -470,17 +471,6 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     for output in (path, path / "inside"):
         with pytest.raises(FolderError):
             export(path, output, overwrite=True)
-
-
-@pytest.mark.parametrize("to", FORMATS)
-def test_what_a_killed_export_left_is_removed(tmp_path: Path, to: str) -> None:
-    path = make_store(tmp_path, ["x"])
-    for name in ("new/part-00000.parquet", "old/out.bin", ".lock"):
-        left = tmp_path / ".out.123.tmp" / name
-        left.parent.mkdir(parents=True, exist_ok=True)
-        left.write_bytes(b"host 1" if name == ".lock" else b"half")
-    export(path, tmp_path / "out", to=to)
-    assert [name for name in names_of(tmp_path) if name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("to", FORMATS)

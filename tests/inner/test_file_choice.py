@@ -15,7 +15,7 @@ from seqpack_cli.corpus.file_choice import FileChoice
 from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url
 
 NAMES = (
     "a.txt",

@@ -18,7 +18,7 @@ from object_store import write_object
 from oracle.stores import read_store
 
 from seqpack_cli.errors import DataError, OptionError, SeqpackError
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url
 
 EOS = 7
 PLACE_HINT = (

@@ -197,7 +197,6 @@ HOSTILE_TEXTS: dict[str, Callable[[bytes], bytes]] = {
     "nested without end": lambda raw: b"[" * 1_000_000 + raw,
     "a number of 5,000 digits": lambda raw: raw[:-1] + b', "a": ' + b"9" * 5000 + b"}",
     "a field twice": lambda raw: raw[:-1] + b', "format_version": 1}',
-    "an inner field twice": lambda raw: raw.replace(b'{"name"', b'{"name": "x", "name"', 1),
     "not a number": lambda raw: raw[:-1] + b', "a": NaN}',
     "infinite": lambda raw: raw[:-1] + b', "a": -Infinity}',
     "many empty lists": lambda raw: b"[" + b"[]," * 50_000 + raw + b"]",

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from seqpack_cli.errors import FolderError, MachineError
-from seqpack_cli.files.mapping import let_pages_go, map_file, map_regular, open_regular, view_array
+from seqpack_cli.files.disk import open_regular
+from seqpack_cli.files.mapping import let_pages_go, map_file, map_regular, view_array
 from seqpack_cli.files.places import at
 
 CONTENTS = bytes(range(256)) * 64

@@ -500,32 +500,6 @@ def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
     assert again == (manifest, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "change"),
-    [
-        ({"layout": "padded"}, "layout was 'packed', is 'padded'"),
-        ({"pad_id": 0}, "pad_id was 256, is 0"),
-        ({"buckets": (8, 12)}, "options.buckets was None, is [8, 12]"),
-    ],
-    ids=str,
-)
-def test_pack_with_other_options_is_refused_until_overwritten(
-    store: Path, tmp_path: Path, options: dict[str, Any], change: str
-) -> None:
-    output = tmp_path / "shards"
-    pack(store, output, batch_size=3, shard_bytes=1)
-    other = PackOptions(**{"batch_size": 3, "shard_bytes": 1, **options})
-    with pytest.raises(FolderError) as caught:
-        pack_run.pack(store, output, other, executor=HERE)
-    assert str(caught.value) == (
-        f"{output}: holds a run that differs: {change}\n\n"
-        "hint: choose another -o, or pass --overwrite to replace what is there"
-    )
-    pack_run.pack(store, output, other, executor=HERE, overwrite=True)
-    pack_run.pack(store, tmp_path / "fresh", other, executor=HERE)
-    assert read_folder(output) == read_folder(tmp_path / "fresh")
-
-
 def test_pack_overwrites_a_larger_run_without_leftovers(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards", batch_size=1, shard_bytes=1)
     pack_run.pack(

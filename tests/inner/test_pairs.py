@@ -17,7 +17,7 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import Source, find_sources
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.inputs import ListedName
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url
 
 NOT_IDS = "write ids as JSON lines with a field input_ids, or run seqpack tokenize to read text"
 NAMES = ["b.bin", "c.npy", "d.jsonl", "e.txt", "sub/a_document.bin", "sub/a_document.idx"]

@@ -17,8 +17,7 @@ from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError, FolderError, OptionError
-from seqpack_cli.files.objects import read_object, remove_objects
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url, read_object, remove_objects
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards

@@ -33,9 +33,9 @@ from unfinished import Stop
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files import file_systems, lease
-from seqpack_cli.files.objects import read_object
-from seqpack_cli.files.url import Url, parse_place
+from seqpack_cli.files import objects
+from seqpack_cli.files.objects import Url, read_object
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_run import pack
@@ -404,51 +404,10 @@ def test_a_url_in_memory_and_one_of_a_file_are_places_too(texts, store, shards, 
 
 # Runs that are broken off
 
-BEATING = """
-import sys
-from seqpack_cli.__main__ import run
-from seqpack_cli.files import lease
-lease.BEAT_SECONDS = 1.0
-sys.exit(run())
-"""
-
-
-def test_a_killed_run_makes_only_the_missing_parts(server, url, texts, store):
-    arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
-    with server.breaking("stall", "PutObject", key=r"part-00003\.bin") as fault:
-        child = start(*arguments, "--num-workers", 1)
-        assert fault.happened.wait(SECONDS)
-        child.kill()
-        child.communicate()
-    assert "manifest.json" not in read_url(server, f"{url}/store")
-    server.forget()
-    result = run(*arguments, "--num-workers", 1)
-    assert result.exit_code == 0, result.stderr
-    assert "3 of 6 parts were already finished" in result.stderr
-    made = {request.key.rpartition("/")[2] for request in server.find("PutObject", key=r"\.bin$")}
-    assert made == {"part-00003.bin", "part-00004.bin", "part-00005.bin"}
-    check_same(read_url(server, f"{url}/store"), read_folder(store))
-
-
-def test_a_second_writer_is_refused_while_the_first_lives(server, url, texts, monkeypatch):
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 1.0)  # who is refused waits for a beat
-    arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
-    with server.breaking("stall", "PutObject", key=r"part-00000\.bin", limit=1) as fault:
-        child = start(*arguments, "--num-workers", 1, code=BEATING)
-        assert fault.happened.wait(SECONDS)
-        result = run(*arguments)
-        assert child.poll() is None
-        child.kill()
-        child.communicate()
-    assert result.exit_code == 4
-    assert f"{url}/store: process {child.pid} on " in result.stderr
-    again = run(*arguments, "--num-workers", 1)
-    assert again.exit_code == 0, "its holder is dead"
-
 
 def test_an_answer_that_is_lost_does_not_lock_a_run_out(server, url, texts, store):
     options = ("--part-bytes", PART_BYTES, "--num-workers", 1)
-    with server.breaking("lose", "PutObject", key=r"\.lock$", limit=1) as fault:
+    with server.breaking("lose", "PutObject", key=r"plan\.json$", limit=1) as fault:
         result = run("tokenize", texts, "-o", f"{url}/store", *options)
     assert fault.num_done == 1
     assert result.exit_code == 0, result.stderr
@@ -487,15 +446,15 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
 ):
     import s3fs
 
-    patient = file_systems.S3_SETTINGS["config_kwargs"]
+    patient = objects.S3_SETTINGS["config_kwargs"]
     hasty = {"config_kwargs": {**patient, "retries": {"mode": "standard", "max_attempts": 1}}}
-    monkeypatch.setattr(file_systems, "S3_SETTINGS", {**file_systems.S3_SETTINGS, **hasty})
+    monkeypatch.setattr(objects, "S3_SETTINGS", {**objects.S3_SETTINGS, **hasty})
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
-    file_systems.open_file_system.cache_clear()
+    objects.open_file_system.cache_clear()
     arguments = ("tokenize", texts, "-o", f"{url}/store", "--part-bytes", PART_BYTES)
     with server.breaking("refuse", num_before=20) as fault:
         result = run(*arguments, "--num-workers", 1)
-    file_systems.open_file_system.cache_clear()
+    objects.open_file_system.cache_clear()
     assert fault.num_done > 1
     assert result.exit_code == 5
     assert re.match(
@@ -503,10 +462,6 @@ def test_a_server_that_is_down_ends_the_run_which_continues_later(
     )
     assert "hint: run the same command again" in result.stderr
     assert "Traceback" not in result.stderr
-    for name, data in read_url(server, f"{url}/store").items():
-        if name == ".lock":  # it could not be removed, and its holder, this process, lives on
-            remove_object(server.upstream, f"{url.removeprefix('s3://')}/store/.lock")
-            assert data
     again = run(*arguments, "--num-workers", 1)
     assert again.exit_code == 0, again.stderr
     check_same(read_url(server, f"{url}/store"), read_folder(store))
@@ -608,7 +563,7 @@ def test_the_cache_never_gives_other_bytes_than_the_manifest_means(server, remot
 READ = """
 import sys, torch
 from seqpack_cli import ShardDataset
-from seqpack_cli.files.url import parse_place
+from seqpack_cli.files.places import parse_place
 print("ready", flush=True)
 sys.stdin.readline()  # until the other one is ready too
 dataset = ShardDataset(parse_place(sys.argv[1]))
@@ -687,32 +642,6 @@ def spoil_copies(tmp_path: Path) -> int:
             file.write(data)
         os.utime(path, ns=times)
     return len(copies)
-
-
-def test_pack_never_uses_a_copy_that_went_bad(server, remote, tmp_path):
-    """And fetches each once, though two processes read it."""
-    arguments = ["pack", f"{remote}/store", "--shard-bytes", SHARD_BYTES, "--batch-size", 8]
-    assert run(*arguments, "-q", "-o", tmp_path / "first", "--num-workers", 1).exit_code == 0
-    num_copies = spoil_copies(tmp_path)
-    server.forget()
-    assert run(*arguments, "-q", "-o", tmp_path / "again", "--num-workers", 2).exit_code == 0
-    check_same(read_folder(tmp_path / "again"), read_folder(tmp_path / "first"))
-    fetched = [request.key for request in server.find("GetObject", key=r"\.(bin|idx)$")]
-    assert len(fetched) == len(set(fetched)) == num_copies > 6
-
-
-def test_unpack_and_verify_read_no_copy_that_went_bad(server, remote, shards, tmp_path):
-    arguments = ["unpack", f"{remote}/shards", "--ids", "-q", "-o"]
-    assert run(*arguments, tmp_path / "first").exit_code == 0
-    assert spoil_copies(tmp_path) > 1
-    assert run(*arguments, tmp_path / "again").exit_code == 0
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "first").read_bytes()
-    spoil_copies(tmp_path)
-    assert run("verify", f"{remote}/shards", "--level", "structure").exit_code == 0
-    # What it has proven is what is read from now on.
-    theirs, ours = ShardDataset(shards), ShardDataset(parse_place(f"{remote}/shards"))
-    for index in range(len(theirs)):
-        assert ours[index].sequences.data.equal(theirs[index].sequences.data)
 
 
 # Machines without the package

@@ -12,7 +12,7 @@ from object_store import write_object
 from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.objects import Url
 
 DATA = ["data-00001-of-00002.arrow", "data-00000-of-00002.arrow"]  # in the order of state.json
 CACHE = "cache-0123456789abcdef_00000_of_00004.arrow"

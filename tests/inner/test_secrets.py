@@ -9,7 +9,7 @@ from command import run
 
 from seqpack_cli import open_shards, open_store, tokenize
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.file_systems import naming_requests
+from seqpack_cli.files.objects import naming_requests
 
 URLS = [
     "s3://AKIA:SECRET@bucket/x",

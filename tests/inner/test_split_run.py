@@ -22,8 +22,7 @@ from test_disk_faults import DIE, FaultyOs, in_fork, run_unbroken
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files import disk
-from seqpack_cli.runs.open_run import hold_folder
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
@@ -379,23 +378,6 @@ def test_an_unfinished_run_is_said_with_the_splits_that_are_finished(
             f"Error: {tmp_path}/out: incomplete run, 2 of 3 splits finished, no manifest.json\n\n"
             f"hint: {hint}\n"
         )
-
-
-def test_finished_splits_are_complete_and_others_are_refused(store: Path, tmp_path: Path) -> None:
-    split(store, tmp_path / "out")
-    options = PackOptions(split=THREE, batch_size=4, shard_bytes=3500)
-    manifest, was_complete = pack(store, tmp_path / "out", options, executor=HERE)
-    assert was_complete
-    assert manifest["format"] == "seqpack.splits"
-    for splits, values, said in (
-        ("train=0.5,test=rest", {}, "number of splits was 3, is 2"),
-        (THREE, {"split_seed": 1}, "split_seed was 0, is 1"),
-        (THREE, {"batch_size": 5}, "options.batch_size was 4, is 5"),
-    ):
-        with pytest.raises(FolderError) as caught:
-            split(store, tmp_path / "out", splits, **values)
-        assert caught.value.message.startswith(f"{tmp_path}/out: holds a run that differs: {said}")
-        assert "replaced" not in caught.value.message
 
 
 # What belongs to others

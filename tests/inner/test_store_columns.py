@@ -137,12 +137,6 @@ def test_a_finished_store_is_complete(store: Path, corpus: Path) -> None:
     assert read_folder(store) == before
 
 
-def test_other_columns_are_another_run(store: Path, corpus: Path) -> None:
-    options = TokenizeOptions(keep=KEEP[:2], max_length=20, part_bytes=2000)
-    with pytest.raises(FolderError, match=r"options\.keep was \['label', .*, is \['label', 'n"):
-        tokenize(corpus, store, options)
-
-
 def set_value(name: str, value: Any) -> Callable[[dict[str, np.ndarray]], None]:
     """Return a change of the second entry of an array."""
 

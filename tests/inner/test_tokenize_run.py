@@ -199,7 +199,7 @@ def test_the_folder_of_a_tokenizer_says_which_token_has_a_role(tmp_path: Path) -
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')
     with pytest.raises(FolderError) as caught:
         run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
-    assert "differs: pad_id was 2, is 1, eos_id was 2, is None" in caught.value.message
+    assert "differs: was pad_id 2, is 1" in caught.value.message
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(DataError) as refused:
         run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
@@ -538,29 +538,6 @@ def test_options_that_a_hint_names_keep_the_finished_parts(
     assert read_folder(output) == read_folder(tmp_path / "fresh")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"documents": DocumentOptions(encoding_errors="replace")}, {}),
-        ({"documents": DocumentOptions(on_bad_record="skip")}, {}),
-        ({}, {"documents": DocumentOptions(max_document_bytes=100)}),
-        ({"max_length": 300, "overflow": "error"}, {"max_length": 200, "overflow": "error"}),
-        ({"max_length": 300}, {"max_length": 400}),
-        ({}, {"max_length": 400, "overflow": "drop"}),
-        ({}, {"bos": "<bos>"}),
-    ],
-)
-def test_other_options_are_another_run(
-    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    corpus, output = write_parts(tmp_path / "corpus", b'["bad"'), tmp_path / "store"
-    (corpus / "d.txt").write_bytes(b"\n" * 150 + b"x" * 200 + b"\xff\n")
-    with stopping_before_manifest():
-        run([corpus / "a.jsonl", corpus / "b.jsonl"], output, part_bytes=200, **before)
-    with pytest.raises(FolderError, match="holds a run that differs: options"):
-        run([corpus / "a.jsonl", corpus / "b.jsonl"], output, part_bytes=200, **after)
-
-
 def test_hint_about_the_field_replaces_parts_that_had_another(tmp_path: Path) -> None:
     corpus, output = write_parts(tmp_path / "corpus", b'{"body": "x"}\n'), tmp_path / "store"
     with pytest.raises(DataError) as caught:
@@ -660,23 +637,6 @@ def test_changed_input_of_equal_size_is_refused(tmp_path: Path, finished: bool) 
     assert caught.value.hint == OVERWRITE_HINT
     assert caught.value.exit_code == 4
     assert read_folder(output) == before
-
-
-def test_changed_size_or_number_of_inputs_is_refused_and_named(tmp_path: Path) -> None:
-    corpus, output = write_lines(tmp_path / "a.txt"), tmp_path / "store"
-    run([corpus], output)
-    size = corpus.stat().st_size
-    other = write_lines(tmp_path / "b.txt")
-    with pytest.raises(FolderError) as caught:
-        run([corpus, other], output)
-    assert "number of sources was 1, is 2" in caught.value.message
-    with corpus.open("a") as file:
-        file.write("more\n")
-    with pytest.raises(FolderError) as caught:
-        run([corpus], output)
-    assert caught.value.message == (
-        f"{output}: holds a run that differs: sources[{corpus}].bytes was {size}, is {size + 5}"
-    )
 
 
 def test_tokenizer_may_move_between_equal_runs(tmp_path: Path, tiny_tokenizer: Path) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
-from seqpack_cli.files.single_file import FileKind, publish_alone
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.outputs import FileKind, publish_alone
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.facts import (

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MachineError, OptionError
-from seqpack_cli.files.single_file import FileKind, check_target, publish_alone
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.outputs import FileKind, check_target, publish_alone
+from seqpack_cli.files.places import Place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

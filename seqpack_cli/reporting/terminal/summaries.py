@@ -6,7 +6,7 @@ from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls, join_items
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.batch_facts import count_batches, spell_batches, spell_keys
 from seqpack_cli.reporting.facts import list_nonzero
 from seqpack_cli.reporting.left_out import PAIR, list_not_packed, list_repeated

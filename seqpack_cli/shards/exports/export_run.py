@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.files.copy_marks import hashing_copies
-from seqpack_cli.files.url import AnyPath
+from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.formats import FORMATS, write_format
@@ -14,7 +13,6 @@ from seqpack_cli.shards.exports.task import Task, open_exported
 
 
 @checks_arguments
-@hashing_copies()
 def export(
     path: AnyPath,
     output: AnyPath,

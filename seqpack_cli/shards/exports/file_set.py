@@ -11,16 +11,16 @@ old files, and "complete" after the last one. So an export that was killed can b
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError
+from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.json_files import check_fields, encode_lines, parse_json
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import OTHER_NAME, check_new_name
-from seqpack_cli.files.url import Place
-from seqpack_cli.shards.exports.task import Task, create_staged
+from seqpack_cli.files.outputs import OTHER_NAME, check_new_name
+from seqpack_cli.files.places import Place, at
+from seqpack_cli.shards.exports.task import Task
 
 FORMAT = "seqpack.export"
 FORMAT_VERSION = 1
@@ -69,6 +69,11 @@ class FileSet:
         """The record beside the files."""
         return self.output.with_name(self.output.name + RECORD_SUFFIX)
 
+    def remove_left_overs(self) -> None:
+        """Remove what killed exports left."""
+        for path in (*self.files, self.record):
+            at(path.parent).remove_left_overs(path.name)
+
     def check(self) -> list[dict[str, Any]]:
         """Check that the files may be written; return the entries of those to replace.
 
@@ -94,29 +99,24 @@ class FileSet:
             )
         return [self._check_file(path, entries) for path in found]
 
-    def publish(
-        self, folder: Path, described: list[dict[str, Any]], counts: dict[str, int]
-    ) -> dict[str, Any]:
-        """Publish the files that lie in a staging folder; return what the command prints.
-
-        Args:
-            described: size and checksum of each file.
-        """
+    def publish(self, written: Sequence[HashingWriter], counts: dict[str, int]) -> dict[str, Any]:
+        """Publish the files, which are complete; return what the command prints."""
         names = [path.name for path in self.files]
-        entries = [{"name": name, **each} for name, each in zip(names, described, strict=True)]
+        entries = [
+            {"name": name, **file.describe()} for name, file in zip(names, written, strict=True)
+        ]
         old = self.check()  # the work may have taken hours
         replaces = at(self.record).exists()
-        self._publish_record(folder, UNFINISHED, counts, [*old, *entries], replace=replaces)
+        self._publish_record(UNFINISHED, counts, [*old, *entries], replace=replaces)
         if replaces:  # an index must never lie beside other ids than its own
             at(self.output.parent).remove_files(names[1:])
-        for path in self.files:
-            at(path).move_in(folder / path.name, replace=replaces)
-        self._publish_record(folder, COMPLETE, counts, entries, replace=True)
+        for path, file in zip(self.files, written, strict=True):
+            at(path).move_in(file, replace=replaces)
+        self._publish_record(COMPLETE, counts, entries, replace=True)
         return {**counts, "files": [*map(str, self.files)], "record": str(self.record)}
 
     def _publish_record(
         self,
-        folder: Path,
         state: str,
         counts: dict[str, int],
         entries: list[dict[str, Any]],
@@ -125,9 +125,8 @@ class FileSet:
     ) -> None:
         about = {**describe_source(self.task), "to": self.to, "state": state}
         record = {**about, "counts": counts, "files": entries}
-        with create_staged(folder / self.record.name, self.record) as file:
+        with at(self.record).publish(replace=replace) as file:
             file.write(encode_lines({name: record[name] for name in RECORD_FIELDS}))
-        at(self.record).move_in(folder / self.record.name, replace=replace)
 
     def _read_record(self) -> tuple[str, list[dict[str, Any]]]:
         """Return the state of an earlier export, and the entries of its files.

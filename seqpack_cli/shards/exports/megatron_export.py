@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import OptionError
+from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.mapping import map_regular
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import parse_file
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.outputs import parse_file
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.shards.exports.file_set import FileSet
 from seqpack_cli.shards.exports.source import Source
-from seqpack_cli.shards.exports.task import Task, check_same, create_staged
+from seqpack_cli.shards.exports.task import Task, check_same
 from seqpack_cli.tokens.indexed_dataset import read_index, write_index
 
 SUFFIXES = (".bin", ".idx")
@@ -33,37 +33,32 @@ def export_megatron(task: Task) -> dict[str, Any]:
     target.check()
     task.tell_lost_columns("an indexed dataset")
     task.begin(source.num_tokens)
-    at(prefix).remove_left_overs()
-    with at(prefix).hold_staging() as folder:
-        files = folder / data.name, folder / index.name
-        counts, entries = _write(task, source, files, (data, index))
-        _compare(task, source, files, (data, index))
-        return target.publish(folder, entries, counts)
+    target.remove_left_overs()
+    with at(prefix.parent).temporary_files() as create:
+        files = create(data.name), create(index.name)
+        counts = _write(task, source, *files)
+        _compare(task, source, (files[0].temporary, files[1].temporary), (data, index))
+        return target.publish(files, counts)
 
 
-def _write(
-    task: Task, source: Source, files: tuple[Path, Path], shown: tuple[Place, Place]
-) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Write both files; return the counts, and the size and checksum of each file."""
+def _write(task: Task, source: Source, file: HashingWriter, index: HashingWriter) -> dict[str, int]:
+    """Write both files; return the counts."""
     lengths, documents = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    with create_staged(files[0], shown[0]) as file:
-        for block in source.iter_blocks(check=True):
-            file.write(np.ascontiguousarray(block.ids))
-            lengths.append(block.lengths.astype(np.int32))
-            documents.append(block.documents)
-            task.advance(len(block.ids), is_second=False)
+    for block in source.iter_blocks(check=True):
+        file.write(np.ascontiguousarray(block.ids))
+        lengths.append(block.lengths.astype(np.int32))
+        documents.append(block.documents)
+        task.advance(len(block.ids), is_second=False)
     all_lengths, all_documents = np.concatenate(lengths[1:]), np.concatenate(documents)
     num_documents = source.num_documents or len(all_lengths)
     num_sequences = np.bincount(all_documents, minlength=num_documents)
-    with create_staged(files[1], shown[1]) as index:
-        dtype = task.opened.manifest["dtype"]
-        write_index(index, lengths=all_lengths, num_sequences=num_sequences, dtype=dtype)
-    counts = {
+    dtype = task.opened.manifest["dtype"]
+    write_index(index, lengths=all_lengths, num_sequences=num_sequences, dtype=dtype)
+    return {
         "num_documents": len(num_sequences),
         "num_sequences": len(all_lengths),
         "num_tokens": source.num_tokens,
     }
-    return counts, [file.describe(), index.describe()]
 
 
 def _compare(

@@ -16,13 +16,12 @@ import numpy as np
 
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.mapping import map_regular
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import parse_file
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.outputs import parse_file
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.shards.exports.file_set import FileSet
 from seqpack_cli.shards.exports.source import Block, Source
-from seqpack_cli.shards.exports.task import Task, check_same, create_staged, repeated_error
+from seqpack_cli.shards.exports.task import Task, check_same, repeated_error
 
 DTYPE = np.dtype("<u2")
 MAX_ID = np.iinfo(DTYPE).max
@@ -47,16 +46,15 @@ def export_nanogpt(task: Task) -> dict[str, Any]:
     target.check()
     task.tell_lost_columns("nanoGPT's format")
     task.begin(source.num_tokens)
-    at(output).remove_left_overs()
+    target.remove_left_overs()
     counts = _Counts()
-    with at(output).hold_staging() as folder:
-        path = folder / output.name
-        with create_staged(path, output) as file:
-            for ids, num_read in _iter_flat(source, eos, counts, check=True):
-                file.write(np.ascontiguousarray(ids))
-                task.advance(num_read, is_second=False)
-        _compare(task, path, output, _iter_flat(source, eos, _Counts()))
-        found = target.publish(folder, [file.describe()], asdict(counts))
+    with at(output.parent).temporary_files() as create:
+        file = create(output.name)
+        for ids, num_read in _iter_flat(source, eos, counts, check=True):
+            file.write(np.ascontiguousarray(ids))
+            task.advance(num_read, is_second=False)
+        _compare(task, file.temporary, output, _iter_flat(source, eos, _Counts()))
+        found = target.publish([file], asdict(counts))
     if counts.num_end_tokens_inside:
         task.progress.on_notice(
             f"{counts.num_end_tokens_inside:,} end tokens (id {eos}) are inside documents: what "

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError, OptionError, quote
-from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files import disk
+from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
-from seqpack_cli.files.mapping import NO_FILE
-from seqpack_cli.files.places import at
-from seqpack_cli.files.single_file import is_kind
-from seqpack_cli.files.url import Place, parse_place
+from seqpack_cli.files.outputs import check_kind, foreign_error
+from seqpack_cli.files.places import NO_FILE, CreateFile, Place, at, parse_place
 from seqpack_cli.shards.exports.arrow_tables import DOCUMENT, MADE, PackedTables, SequenceTables
 from seqpack_cli.shards.exports.file_set import describe_source
 from seqpack_cli.shards.exports.packed_rows import has_packed_rows, iter_rows
@@ -33,14 +32,13 @@ from seqpack_cli.shards.exports.parquet_files import (
 )
 from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.exports.source import Block, CheckedFiles
-from seqpack_cli.shards.exports.task import Task, check_same, create_staged, differing_error
+from seqpack_cli.shards.exports.task import Task, check_same, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns.made_columns import TARGETS
 
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000
 OTHER_HINT = "choose another -o"
-STAGED = "part"
 PARQUET = make_kind("export")
 Iterate = Callable[[bool], Iterator[Any]]  # whether to check the files -> blocks or rows
 
@@ -51,7 +49,7 @@ class _Written:
 
     num_rows: int = 0
     num_tokens: int = 0
-    files: list[str] = field(default_factory=list)
+    files: dict[str, HashingWriter] = field(default_factory=dict)
 
 
 def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
@@ -61,17 +59,22 @@ def export_parquet(task: Task, *, max_file_bytes: int = MAX_FILE_BYTES) -> dict[
     check_folder(output, overwrite=task.overwrite)
     tables, iterate, num_tokens = _choose_tables(pa, task)
     task.begin(num_tokens)
-    at(output).remove_left_overs()
-    # In a folder that exists: its parent may be closed, or on another disk.
-    beside = output / STAGED if output.is_dir() else output
-    at(beside).remove_left_overs()
-    written = _Written()
-    with at(beside).hold_staging() as folder:
-        num_documents = task.source.num_documents if DOCUMENT in tables.names else None
-        files = _Files(task, tables, folder, output, max_file_bytes, num_documents)
-        files.write_all(iterate(True), iterate(False), written)
-        check_folder(output, overwrite=task.overwrite)  # the work may have taken hours
-        at(output).move_in(folder)
+    new_folders = at(output).make_folder()
+    try:
+        at(output).remove_left_overs()
+        written = _Written()
+        with at(output).temporary_files() as create:
+            num_documents = task.source.num_documents if DOCUMENT in tables.names else None
+            files = _Files(task, tables, create, output, max_file_bytes, num_documents)
+            files.write_all(iterate(True), iterate(False), written)
+            check_folder(output, overwrite=task.overwrite)  # the work may have taken hours
+            for name, file in written.files.items():
+                at(output / name).move_in(file)
+            old = [path.name for path in output.iterdir() if FILE_NAME.fullmatch(path.name)]
+            at(output).remove_files([name for name in old if name not in written.files])
+    except BaseException:
+        disk.remove_folders(new_folders)  # only if they are empty
+        raise
     names = [str(output / name) for name in written.files]
     return {"num_rows": written.num_rows, "num_tokens": written.num_tokens, "files": names}
 
@@ -83,7 +86,7 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
         FolderError: it holds anything, or with `overwrite` anything but files of an export.
     """
     check_outside_runs(output)
-    if at(output).is_link() or (at(output).exists() and not output.is_dir()):
+    if output.is_symlink() or (at(output).exists() and not output.is_dir()):
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_HINT)
     inside = output.iterdir() if output.is_dir() else ()
     found: list[Place] = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
@@ -94,11 +97,9 @@ def check_folder(output: Place, *, overwrite: bool) -> None:
     find_size = at(output).find_sizes()
     for path in found:
         is_named = FILE_NAME.fullmatch(path.name) and find_size(path.name) != NO_FILE
-        if not is_named or not is_kind(path, PARQUET, or_empty=False):
-            raise FolderError(
-                f"{path}: not {PARQUET.name}; other files are not replaced",
-                hint=f"{OTHER_HINT}, or remove the file yourself",
-            )
+        if not is_named:
+            raise foreign_error(path, PARQUET, hint=OTHER_HINT)
+        check_kind(path, PARQUET, hint=OTHER_HINT)
 
 
 def _choose_tables(pa: Any, task: Task) -> tuple[Any, Iterate, int]:
@@ -135,7 +136,7 @@ class _Files:
 
     task: Task
     tables: Any
-    folder: Path
+    create: CreateFile
     output: Place
     max_file_bytes: int
     num_documents: int | None  # None: they are not numbered
@@ -145,10 +146,10 @@ class _Files:
         item = next(items, None)
         while item is not None:
             name = f"part-{len(written.files):05d}.parquet"
-            with create_staged(self.folder / name, self.output / name) as staged:
-                num_groups, item = self._write_file(staged.write, item, items, written)
-            written.files.append(name)
-            self._compare(name, islice(again, num_groups))
+            file = self.create(name)
+            num_groups, item = self._write_file(file.write, item, items, written)
+            written.files[name] = file
+            self._compare(file.temporary, self.output / name, islice(again, num_groups))
         if next(again, None) is not None:  # the source is checked again at its end
             raise differing_error(self.output, self.task.opened.path)
 
@@ -190,14 +191,14 @@ class _Files:
             return self.num_documents
         return int(item.documents[0]) if written.num_rows else 0
 
-    def _compare(self, name: str, items: Iterator[Any]) -> None:
+    def _compare(self, path: Path, shown: Place, items: Iterator[Any]) -> None:
         """Read a file back and compare it with the source.
 
         Raises:
             MachineError: they differ.
         """
-        shown, source = self.output / name, self.task.opened.path
-        groups = iter_row_groups(self.folder / name, shown)
+        source = self.task.opened.path
+        groups = iter_row_groups(path, shown)
         for found, item in zip(groups, items, strict=True):
             ids = found.column("input_ids").combine_chunks()
             check_same(shown, source, ids.flatten().to_numpy(), item.ids.astype(np.int32))

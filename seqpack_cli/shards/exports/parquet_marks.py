@@ -10,7 +10,7 @@ import io
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.json_files import check_fields, parse_json
-from seqpack_cli.files.single_file import FileKind
+from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.shards.exports.parquet_files import MARK, WRITER, import_pyarrow
 
 FOOTER_BYTES = 8 << 20  # 300 GB of ids have a smaller footer

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, at
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Progress

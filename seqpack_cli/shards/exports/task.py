@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files import disk
-from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_difference
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
@@ -83,17 +78,6 @@ def open_exported(path: AnyPath) -> TokenStore | ShardSet:
             "sides, or export the token stores",
         )
     return shards
-
-
-@contextlib.contextmanager
-def create_staged(path: Path, shown: Place) -> Iterator[HashingWriter]:
-    """Write a new file in a staging folder.
-
-    Args:
-        shown: its final name, for errors.
-    """
-    with disk.create_file(path) as file:
-        yield HashingWriter(file, shown)
 
 
 def check_same(output: object, source: Place, found: np.ndarray, expected: np.ndarray) -> None:

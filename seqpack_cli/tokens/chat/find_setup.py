@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place, suggest_name
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.renderer import compile_template
 from seqpack_cli.tokens.roles import ROLES, token_of
@@ -117,7 +117,7 @@ def _compile(
 def _read_template(path: Place) -> Found:
     content = read_file(path)
     if content is None:
-        raise OptionError(f"{path}: no such file", hint=FILE_HINT)
+        raise OptionError(f"{path}: no such file{suggest_name(path)}", hint=FILE_HINT)
     return decode_file(content, str(path)), str(path)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import check_fields
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import view_bits
 from seqpack_cli.tokens.columns.class_kind import MAX_CLASSES, NO_CLASS, find_value_type
 from seqpack_cli.tokens.columns.comparisons import EQUALITY

@@ -15,8 +15,8 @@ from seqpack_cli.corpus.document_block import BadRecordError
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.corpus.missing_fields import KEEP
 from seqpack_cli.errors import quote
+from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor
-from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.text_values import TextValues
 
 Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from seqpack_cli.corpus.kept_fields import FieldReader
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import (
     Collector,

@@ -16,8 +16,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
-from seqpack_cli.files.url import Place
 from seqpack_cli.tokens.columns.class_kind import NO_CLASS, map_numbers
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Collected, Values

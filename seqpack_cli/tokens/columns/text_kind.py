@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.files.spool import Spool
-from seqpack_cli.files.tensor_file import Tensor
+from seqpack_cli.files.tensor_file import Spool, Tensor
 from seqpack_cli.tokens.columns.comparisons import make_text_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, PartFile, wrong_value_error
 from seqpack_cli.tokens.columns.text_values import TextValues

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.url import Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.imports.id_block import IdBlock
 
 COUNTS = ("num_with_bos", "num_with_eos", "num_ending_twice")  # of documents

@@ -19,10 +19,9 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
-from seqpack_cli.files.url import AnyPath, parse_place
-from seqpack_cli.runs.open_run import hold_folder
-from seqpack_cli.runs.options import checks_arguments, spell_command
-from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.files.places import AnyPath, parse_place
+from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
@@ -54,7 +53,7 @@ MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 MAX_THREAD_BYTES = 2 << 30  # of input, which more processes than threads would not read earlier
 
 
-@checks_arguments
+@takes_options(options=ImportOptions, executor=Executor)
 def import_store(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,
@@ -122,10 +121,10 @@ def _import_sources(
     fields, kept, notes = find_fields(sources, options)
     for note in notes:
         workers.progress.on_notice(note)
-    setup = ImportSetup(run.path, vocabulary, options, fields, list_kept(fields, kept))
-    tasks = make_tasks(sources, options)
-    plan = make_plan(sources, vocabulary, options, fields, setup.kept)
+    tasks, all_kept = make_tasks(sources, options), list_kept(fields, kept)
+    plan = make_plan(sources, vocabulary, options, fields, all_kept)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    setup = ImportSetup(run.path, vocabulary, options, fields, all_kept)
     if run.manifest is not None:
         run.check_whole(open_store)
         made = zip(tasks, run.manifest["parts"], strict=False)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from seqpack_cli.files.copy_marks import find_began, hashing_copies
-from seqpack_cli.files.url import Place, is_shared
+from seqpack_cli.files.places import Place, is_shared
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance
 from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -34,7 +33,6 @@ class _Setup:
     digest: str  # of the shards, which may be replaced while the run works
     stores: tuple[Place, ...]
     max_batch_tokens: int
-    began: int | None
 
 
 def check_shards(
@@ -72,7 +70,6 @@ def check_shards(
         shards.folder.digest,
         tuple(places),
         roundtrip.max_batch_tokens,
-        find_began(),
     )
     check = functools.partial(_check_one, setup)
     found = dict(workers.run(check, numbers, max_processes=num_processes))
@@ -83,7 +80,7 @@ def check_shards(
 def _check_one(setup: _Setup, number: int) -> tuple[int, list[Finding]]:
     """Check one shard in a worker."""
     shards, roundtrip = _open(setup)
-    with hashing_copies(setup.began), steady_arithmetic(roundtrip.device, hidden_size=1):
+    with steady_arithmetic(roundtrip.device, hidden_size=1):
         shard = shards.open_shard(number)
         return number, list(check_shard(shard, roundtrip, on_advance=advance))
 
@@ -91,12 +88,11 @@ def _check_one(setup: _Setup, number: int) -> tuple[int, list[Finding]]:
 @functools.lru_cache(maxsize=1)
 def _open(setup: _Setup) -> tuple[ShardSet, Roundtrip]:
     """Open the shards and stores of a run once in a worker."""
-    with hashing_copies(setup.began):
-        shards = open_shards(setup.shards, check_present=False)
-        if shards.folder.digest != setup.digest:
-            raise changed_error(str(setup.shards))
-        shards = next(side for side in shards.sides if side.side == setup.side)
-        store = open_packed_stores(shards, setup.stores, check_indices=False)
+    shards = open_shards(setup.shards, check_present=False)
+    if shards.folder.digest != setup.digest:
+        raise changed_error(str(setup.shards))
+    shards = next(side for side in shards.sides if side.side == setup.side)
+    store = open_packed_stores(shards, setup.stores, check_indices=False)
     store = show_packed_columns(store, shards)
     length = shards.options.piece_length
     return shards, Roundtrip(store, torch.device("cpu"), length, setup.max_batch_tokens)

@@ -1,7 +1,7 @@
-"""Publish one file that belongs to no run: the output of unpack, train-tokenizer and pictures.
+"""Publish files that belong to no run: the outputs of unpack, train-tokenizer and pictures.
 
-The file appears only when it is complete. An existing file is replaced only if the user asked for
-it and nothing of theirs can be lost: it must be a regular file, empty or of the kind to be written,
+A file appears only when it is complete. An existing file is replaced only if the user asked for it
+and nothing of theirs can be lost: it must be a regular file, empty or of the kind to be written,
 outside every store and shard folder. This is checked before the work begins and again at its end.
 """
 
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
-from seqpack_cli.files.places import at
-from seqpack_cli.files.url import AnyPath, Place, parse_place
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"
@@ -45,8 +44,15 @@ def parse_file(name: AnyPath) -> Place:
 
 def names_folder(name: AnyPath) -> bool:
     """Return whether a name can only be that of a folder: pathlib would drop its end."""
-    text = os.fspath(name) if isinstance(name, os.PathLike) else str(name)
-    return text.endswith(("/", "/."))
+    return (os.fspath(name) if isinstance(name, os.PathLike) else str(name)).endswith(("/", "/."))
+
+
+def check_new_name(path: Place) -> None:
+    """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
+    at(path).check_new_file()
+    if path.is_dir():
+        raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
+    check_outside_runs(path)
 
 
 def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
@@ -64,27 +70,27 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FolderError(f"{path}: already exists", hint="choose another -o, or pass --overwrite")
-    if not is_kind(path, kind):
-        raise FolderError(
-            f"{path}: not {kind.name}; other files are not replaced",
-            hint=f"{OTHER_NAME}, or remove the file yourself",
-        )
+    if at(path).check_size():
+        check_kind(path, kind, hint=OTHER_NAME)
 
 
-def is_kind(path: Place, kind: FileKind, *, or_empty: bool = True) -> bool:
-    """Return whether a regular file is empty or of a kind.
+def check_kind(path: Place, kind: FileKind, *, hint: str) -> None:
+    """Raise FolderError unless a regular file is of a kind.
 
     Args:
-        or_empty: False does not accept an empty file.
-
-    Raises:
-        FolderError: it is not a regular file.
+        hint: what else to do than to remove it.
     """
     num_bytes = min(at(path).check_size(), kind.max_bytes)
-    read = at(path).read_tail if kind.at_end else at(path).read_head
-    if not num_bytes:
-        return or_empty
-    return kind.matches(read(num_bytes))
+    if not kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end)):
+        raise foreign_error(path, kind, hint=hint)
+
+
+def foreign_error(path: Place, kind: FileKind, *, hint: str) -> FolderError:
+    """Return the error about a file that is not of a kind, and is not replaced."""
+    return FolderError(
+        f"{path}: not {kind.name}; other files are not replaced",
+        hint=f"{hint}, or remove the file yourself",
+    )
 
 
 @contextmanager
@@ -98,15 +104,7 @@ def publish_alone(
         MachineError: the disk is full, read-only, or fails.
     """
     check_target(path, kind, overwrite=overwrite)
-    at(path).remove_left_overs()
+    at(path.parent).remove_left_overs(path.name)
     with at(path).publish(replace=overwrite) as writer:
         yield writer
         check_target(path, kind, overwrite=overwrite)  # the work may have taken hours
-
-
-def check_new_name(path: Place) -> None:
-    """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
-    at(path).check_new_file()
-    if path.is_dir():
-        raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
-    check_outside_runs(path)

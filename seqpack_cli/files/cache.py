@@ -1,8 +1,8 @@
 """Cache of objects as local files: each is downloaded once, checked, and shared by processes.
 
 A file is named by its checksum, so a hit has the bytes that the manifest promises, wherever it was
-downloaded from. It is hashed during the download, and later as `copy_marks` says; a damaged copy is
-downloaded again. The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds at most
+downloaded from. It is hashed during the download, then trusted; `verify` hashes the copies again
+(`remove_damaged`). The folder is SEQPACK_CACHE_DIR (default ~/.cache/seqpack) and holds at most
 SEQPACK_CACHE_BYTES (default 64 GiB): the least recently used files are removed first. A file may be
 removed while it is mapped: its bytes stay until the last map is gone.
 """
@@ -12,23 +12,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError, quote
 from seqpack_cli.files import disk
-from seqpack_cli.files.copy_marks import (
-    check_copy,
-    describe_status,
-    find_checked,
-    find_mark,
-    mark_copy,
-    unchanged,
-)
-from seqpack_cli.files.failures import check_same_size
-from seqpack_cli.files.objects import iter_object
-from seqpack_cli.files.url import Url
+from seqpack_cli.files.disk import check_same_size, hash_file
+from seqpack_cli.files.locks import create_locked, remove_left_over, wait_for_lock
+from seqpack_cli.files.objects import Url, iter_object
 from seqpack_cli.sizes import read_size
 
 DEFAULT_BYTES = 64 << 30
@@ -54,24 +47,35 @@ def local_file(url: Url, entry: dict[str, Any]) -> Iterator[Path]:
     while True:
         with _naming_cache():
             disk.make_folder(folder)  # again: a user may clear the cache at any time
-        with _hold_lock(folder, "room", shared=True):  # no process removes it before it is open
-            if found := find_checked(path, num_bytes):
-                disk.touch(find_mark(path))
-                with unchanged(path, found):
-                    yield path
+        # While a copy is opened, no process removes it.
+        with _hold_lock(folder, "room", shared=True):
+            if _is_whole(path, num_bytes):
+                disk.touch(path)
+                yield path
                 return
         with _hold_lock(folder, f"fetch-{checksum[0]}"):
-            if not find_checked(path, num_bytes) and not check_copy(path, num_bytes, checksum):
-                disk.remove_file(path)
+            if not _is_whole(path, num_bytes):
                 _fetch(url, path, num_bytes, checksum)
+
+
+def remove_damaged(entries: Iterable[dict[str, Any]]) -> None:
+    """Hash the copies of some files, and remove those that differ: they are downloaded again.
+
+    Args:
+        entries: of the files in a manifest.
+    """
+    for entry in entries:
+        path = find_cache_folder() / entry["blake3"]
+        if DIGEST.fullmatch(path.name) and _is_whole(path, entry["bytes"]):
+            with _naming_cache():
+                if hash_file(path) != path.name:
+                    disk.remove_file(path)
 
 
 def find_cache_folder() -> Path:
     """Return the folder of the cache."""
-    named = os.environ.get("SEQPACK_CACHE_DIR")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqpack"
+    beside = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SEQPACK_CACHE_DIR") or beside / "seqpack")
 
 
 def find_cache_limit() -> int:
@@ -81,9 +85,7 @@ def find_cache_limit() -> int:
         OptionError: SEQPACK_CACHE_BYTES is not a size.
     """
     text = os.environ.get("SEQPACK_CACHE_BYTES")
-    if not text:
-        return DEFAULT_BYTES
-    size = read_size(text)
+    size = read_size(text) if text else DEFAULT_BYTES
     if size is None:
         raise OptionError(
             f"SEQPACK_CACHE_BYTES: {quote(text)} is not a size, expected for example 64GiB"
@@ -101,28 +103,41 @@ def _naming_cache() -> Iterator[None]:
         raise MachineError(error.message, hint=hint) from error
 
 
+@contextlib.contextmanager
+def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        with _naming_cache():
+            stack.enter_context(wait_for_lock(folder / f".{name}.lock", shared=shared))
+        yield
+
+
+def _is_whole(path: Path, num_bytes: int) -> bool:
+    """Return whether there is a regular file of this size."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == num_bytes
+    return False
+
+
 def _fetch(url: Url, path: Path, num_bytes: int, checksum: str) -> None:
     temporary = disk.name_temporary(path)
     with _hold_lock(path.parent, "room"):
         _make_room(path.parent, num_bytes)
-        file = disk.create_file(temporary)
-        disk.try_lock(file, path)  # so that `_make_room` does not take it for a leftover
+        file = create_locked(temporary, path)
         disk.reserve(file, num_bytes, path)
     try:
         with file:
-            writer = disk.HashingWriter(file, path)
+            writer = disk.HashingWriter(file, path, temporary)
             for block in iter_object(url, 0, num_bytes):
                 writer.write(block)
             check_same_size(url, writer.num_bytes, num_bytes)
             if writer.describe()["blake3"] != checksum:
                 raise FolderError(f"{url}: blake3 differs from the manifest's")
-            found = describe_status(os.fstat(file.fileno()))  # before the name can be replaced
             disk.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(MachineError):  # the first error is the one to report
             disk.remove_file(temporary)
         raise
-    mark_copy(path, found)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
@@ -133,8 +148,8 @@ def _make_room(folder: Path, num_bytes: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             if DIGEST.fullmatch(path.name):
-                found.append((_find_last_use(path, status), status.st_size, path))
-            elif not disk.TEMP_PATTERN.fullmatch(path.name) or disk.remove_left_over(path):
+                found.append((status.st_mtime_ns, status.st_size, path))
+            elif not disk.TEMP_PATTERN.fullmatch(path.name) or remove_left_over(path):
                 continue
             num_taken += status.st_size
     excess = num_taken - (find_cache_limit() - num_bytes)
@@ -142,23 +157,4 @@ def _make_room(folder: Path, num_bytes: int) -> None:
         if excess <= 0:
             return
         disk.remove_file(path)
-        disk.remove_file(find_mark(path))
         excess -= size
-
-
-def _find_last_use(path: Path, status: os.stat_result) -> int:
-    """Return when a copy was last used; without a mark (older versions), when it was written."""
-    try:
-        return find_mark(path).lstat().st_mtime_ns
-    except FileNotFoundError:
-        return status.st_mtime_ns
-
-
-@contextlib.contextmanager
-def _hold_lock(folder: Path, name: str, *, shared: bool = False) -> Iterator[None]:
-    path = folder / f".{name}.lock"
-    with _naming_cache():
-        file = disk.open_shared(path)
-    with file:
-        disk.wait_for_lock(file, path, shared=shared)
-        yield
