@@ -45,7 +45,7 @@ def test_help_is_as_wide_as_the_terminal_up_to_100(columns: str, least: int, mos
     command = [sys.executable, "-m", "seqpack_cli", "pack", "--help"]
     environment = {**os.environ, "COLUMNS": columns}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    options = done.stdout.partition("Options:")[2].splitlines()
+    options = done.stdout.partition("Batches:")[2].splitlines()
     assert least < max(map(len, options)) <= most
 
 
