@@ -35,7 +35,7 @@ from machine import describe_machine
 
 from seqpack_cli.batching import rank_steps
 from seqpack_cli.batching.batch_costs import COSTS, count_costs
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 
 LONGEST = 8192

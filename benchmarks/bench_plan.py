@@ -32,7 +32,7 @@ import click
 import numpy as np
 from machine import describe_machine
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import check_memory, cut_shards

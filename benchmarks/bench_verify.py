@@ -57,9 +57,9 @@ from seqpack_cli.verification.device import (
     synchronize,
 )
 from seqpack_cli.verification.models.model import Model, ModelShape, build_model
+from seqpack_cli.verification.options import DTYPES, VerifyOptions
 from seqpack_cli.verification.report import LevelReport, Report
 from seqpack_cli.verification.torch_rows import to_torch_rows
-from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 CASES = ("integers", "plan", "run", "errors")
 HASHED, SENT = "BLAKE3 of the files alone", "ids sent alone"

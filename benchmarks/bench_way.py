@@ -36,8 +36,8 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.shards.unpacked import iter_sequences
 

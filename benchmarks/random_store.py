@@ -17,8 +17,8 @@ from seqpack_cli.files.places import at
 from seqpack_cli.runs.run_folder import hold_folder
 from seqpack_cli.tokens.columns.part_columns import columns_name, write_part_columns
 from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import make_plan
 from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.runs.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from seqpack_cli.batching.pack_options import PackOptions
-    from seqpack_cli.corpus.document_block import DocumentOptions
-    from seqpack_cli.corpus.file_options import FileOptions
+    from seqpack_cli.batching.options import PackOptions
+    from seqpack_cli.corpus.options import DocumentOptions, FileOptions
     from seqpack_cli.errors import (
         DataError,
         FolderError,
@@ -47,15 +46,18 @@ if TYPE_CHECKING:
     from seqpack_cli.tokens.columns.column import Column
     from seqpack_cli.tokens.columns.text_values import TextValues
     from seqpack_cli.tokens.combined_store import CombinedStore
-    from seqpack_cli.tokens.imports.import_options import ImportOptions
     from seqpack_cli.tokens.imports.import_run import import_store
     from seqpack_cli.tokens.open_store import open_store
+    from seqpack_cli.tokens.options import (
+        ImportOptions,
+        TargetOptions,
+        TokenizeOptions,
+        TrainTokenizerOptions,
+    )
     from seqpack_cli.tokens.origin import Origin
-    from seqpack_cli.tokens.target_options import TargetOptions
     from seqpack_cli.tokens.token_store import TokenStore
-    from seqpack_cli.tokens.tokenize_options import TokenizeOptions
     from seqpack_cli.tokens.tokenize_run import tokenize
-    from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
+    from seqpack_cli.tokens.train_tokenizer import train_tokenizer
     from seqpack_cli.training.batch_tensors import (
         PackedTensors,
         PaddedTensors,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from seqpack_cli.training.token_sequences import TokenSequence, TokenSequences
     from seqpack_cli.training.tracked_loader import TrackedLoader
     from seqpack_cli.verification.findings import ErrorSize, Finding
+    from seqpack_cli.verification.options import ModelOptions, VerifyOptions
     from seqpack_cli.verification.report import (
         Control,
         DocumentsReport,
@@ -83,10 +86,8 @@ if TYPE_CHECKING:
         Report,
         SplitsReport,
     )
-    from seqpack_cli.verification.user_models.model_options import ModelOptions
     from seqpack_cli.verification.user_models.model_report import CheckReport, ModelReport
     from seqpack_cli.verification.user_models.verify_model import verify_model
-    from seqpack_cli.verification.verify_options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
 _MODULE_OF = {
@@ -96,7 +97,7 @@ _MODULE_OF = {
     "CombinedStore": "tokens.combined_store",
     "Control": "verification.report",
     "DataError": "errors",
-    "DocumentOptions": "corpus.document_block",
+    "DocumentOptions": "corpus.options",
     "DocumentsReport": "verification.report",
     "EpochBatches": "training.epoch_plan",
     "EpochPlan": "training.epoch_plan",
@@ -104,19 +105,19 @@ _MODULE_OF = {
     "ErrorSize": "verification.findings",
     "Executor": "runs.workers",
     "FILLER": "training.store_dataset",
-    "FileOptions": "corpus.file_options",
+    "FileOptions": "corpus.options",
     "Finding": "verification.findings",
     "FolderError": "errors",
-    "ImportOptions": "tokens.imports.import_options",
+    "ImportOptions": "tokens.options",
     "LayoutSpeed": "verification.report",
     "LevelReport": "verification.report",
     "MachineError": "errors",
     "ModelError": "errors",
-    "ModelOptions": "verification.user_models.model_options",
+    "ModelOptions": "verification.options",
     "ModelReport": "verification.user_models.model_report",
     "OptionError": "errors",
     "Origin": "tokens.origin",
-    "PackOptions": "batching.pack_options",
+    "PackOptions": "batching.options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
@@ -142,14 +143,14 @@ _MODULE_OF = {
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
     "TokenStore": "tokens.token_store",
-    "TargetOptions": "tokens.target_options",
-    "TokenizeOptions": "tokens.tokenize_options",
+    "TargetOptions": "tokens.options",
+    "TokenizeOptions": "tokens.options",
     "TrackedLoader": "training.tracked_loader",
-    "TrainTokenizerOptions": "tokens.train_tokenizer",
+    "TrainTokenizerOptions": "tokens.options",
     "Url": "files.objects",
     "VarlenBatch": "shards.varlen",
     "VarlenTensors": "training.batch_tensors",
-    "VerifyOptions": "verification.verify_options",
+    "VerifyOptions": "verification.options",
     "WorkerDiedError": "runs.workers",
     "collate_packed": "training.collate",
     "collate_padded": "training.collate",

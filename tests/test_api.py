@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -484,3 +485,27 @@ def test_no_input_and_no_name_are_refused(work: Path) -> None:
         with pytest.raises(seqpack.OptionError, match=r"^the path is empty"):
             call("")
     assert sorted(path.name for path in work.iterdir()) == ["corpus", "shards", "tokens"]
+
+
+def test_options_are_keywords(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "abcdef", "n": 1}\n')
+    store = tmp_path / "store"
+    found, _ = seqpack.tokenize(
+        tmp_path / "a.jsonl", store, text_field="body", max_length=4, keep=["n:int"], num_workers=1
+    )
+    assert found["ledger"]["num_sequences"] == 2
+    same = seqpack.TokenizeOptions(
+        documents=seqpack.DocumentOptions(text_field="body"), max_length=4, keep=("n:int",)
+    )
+    assert seqpack.tokenize(tmp_path / "a.jsonl", store, options=same)[1]  # already complete
+    assert (
+        seqpack.pack(store, tmp_path / "out", layout="padded", batch_size=1)[0]["layout"]
+        == "padded"
+    )
+    for given, words in (
+        ({"max_lenght": 4}, "tokenize has no option 'max_lenght'; did you mean 'max_length'?"),
+        ({"max_length": "4"}, "max_length is '4', expected int or None"),
+        ({"max_length": 4, "options": same}, "tokenize takes options or max_length, not both"),
+    ):
+        with pytest.raises(TypeError, match=f"^{re.escape(words)}$"):
+            seqpack.tokenize(tmp_path / "a.jsonl", tmp_path / "never", **given)  # type: ignore[arg-type]

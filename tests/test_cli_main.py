@@ -40,11 +40,33 @@ def test_help_spells_a_value_as_it_is_typed(name, shown):
     assert shown in run(name, "--help").stdout
 
 
+@pytest.mark.parametrize(("columns", "least", "most"), [("80", 70, 80), ("300", 90, 100)])
+def test_help_is_as_wide_as_the_terminal_up_to_100(columns: str, least: int, most: int) -> None:
+    command = [sys.executable, "-m", "seqpack_cli", "pack", "--help"]
+    environment = {**os.environ, "COLUMNS": columns}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    options = done.stdout.partition("Batches:")[2].splitlines()
+    assert least < max(map(len, options)) <= most
+
+
+@pytest.mark.parametrize(("command", "has_workers"), [("pack a -o b", True), ("diff a b", False)])
+def test_out_of_memory_names_workers_only_where_a_command_has_them(
+    command: str, has_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(main.get_command(None, command.split()[0]), "invoke", run_out)
+    result = run(*command.split())
+    assert result.exit_code == 5
+    assert ("--num-workers" in result.stderr) == has_workers
+
+
 def test_version_names_what_matters() -> None:
     first, system, *packages = run("--version").stdout.splitlines()
     assert first == f"seqpack, version {__version__}"
     assert system.startswith(f"python {platform.python_version()}, {platform.system()} ")
-    for name in ("torch", "tokenizers", "numpy", "pyarrow", "jinja2"):
+    for name in ("torch", "tokenizers", "numpy", "xxhash", "pyarrow", "jinja2"):
         assert f"{name} {metadata.version(name)}" in packages
 
 

@@ -81,6 +81,57 @@ def test_hint_names_options_that_a_command_has() -> None:
     assert lacking == []
 
 
+def follow_hint(command: str, hint: str) -> list[str] | None:
+    """Return the command with the option that the hint says to pass; None if it cannot be typed."""
+    found = re.search(
+        r"pass (--[a-z-]+)(?: ('[^']*'|[a-z0-9][\w.:*-]*))?(?=$|,| or | if | to (?!tokenize|pack))",
+        hint,
+    )
+    if not found or found[2] == "too":
+        return None
+    name, value = found[1], found[2]
+    params = main.get_command(None, command.split()[0]).params  # type: ignore[arg-type]
+    option = next((param for param in params if name in param.opts), None)
+    if option is None or option.is_flag != (value is None):
+        return None
+    words = shlex.split(command)
+    while not option.is_flag and name in words:
+        del words[words.index(name) : words.index(name) + 2]
+    return [*words, name, *shlex.split(value or "")]
+
+
+FOLLOWED = [
+    (words, expected)
+    for command, expected in ROWS
+    if (words := follow_hint(command, expected.partition("  hint: ")[2]))
+]
+
+
+NEEDS_MORE = {  # the hint has a condition that does not hold here, or one more option is needed
+    "tokenize hf -o out --include '*.json'",
+    "tokenize a.txt -o out --text-field body --format jsonl",
+    "tokenize a.jsonl -o out --keep lang:int",
+    "tokenize chat.jsonl -o out --messages-field messages",
+    "pack tokens -o out --fill chunk --layout varlen",
+    "verify shards --model models:make",
+    "export big -o out.bin --eos 99998 --to megatron",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), FOLLOWED, ids=[shlex.join(words) for words, _ in FOLLOWED]
+)
+def test_hint_that_is_followed_ends_the_error(
+    folder: Path, words: list[str], expected: str, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy", symlinks=True)
+    with contextlib.chdir(copy):
+        result = run(*words)
+    message = expected.partition("  hint: ")[0].partition(" ")[2]
+    assert not re.search(re.escape(message).replace("<any>", ".*"), result.stderr)
+    assert (result.exit_code != 0) == (shlex.join(words) in NEEDS_MORE), result.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "exit_code"),
     [(OptionError, 2), (DataError, 3), (FolderError, 4), (MachineError, 5)],

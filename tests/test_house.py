@@ -44,8 +44,6 @@ OWNERS = {
 }
 # Circles that are left, imports for types alone included; each goes when its room is rebuilt.
 CIRCLES = [
-    {"batching.pair_checks", "batching.key_checks", "batching.option_checks"}
-    | {"batching.pack_options", "batching.splits"},
     {"training.kernel_arguments", "training.attention_masks", "training.batch_tensors"},
 ]
 PUBLIC = {"seqpack_cli", *(f"seqpack_cli.{name}" for name in ("errors", "limits", "__main__"))}

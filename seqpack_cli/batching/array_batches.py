@@ -14,7 +14,7 @@ from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.limits import Limits, find_limits
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.batching.shuffle import shuffled

@@ -17,7 +17,7 @@ from seqpack_cli.batching.chunks import cut_chunks
 from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.length_order import length_order
 from seqpack_cli.batching.limits import Limits, round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.batching.shared_rows import make_batches

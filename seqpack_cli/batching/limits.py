@@ -17,7 +17,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import choose_buckets, find_buckets
 from seqpack_cli.batching.length_counts import LengthCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.limits import LIMITS
 
 

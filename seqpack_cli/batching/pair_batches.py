@@ -16,11 +16,10 @@ import numpy as np
 from seqpack_cli.batching.array_batches import choose_order
 from seqpack_cli.batching.batch_costs import add_sides
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.key_checks import check_chosen_keys
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts
 from seqpack_cli.batching.length_order import length_order, sort_within_batches
 from seqpack_cli.batching.limits import Limits, round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions, spell_key
 from seqpack_cli.batching.pair_buckets import (
     choose_num_pair_buckets,
     choose_pair_buckets,
@@ -121,7 +120,10 @@ def choose_pair_keys(
     num_buckets = min(options.num_buckets, choose_num_pair_buckets(num_batches))
     multiple = options.pad_to_multiple
     keys = choose_pair_buckets(lengths, decoder_lengths, num_buckets, multiple=multiple)
-    check_chosen_keys(keys, options)
+    # Each pair has room, but with --count sum a key may have the long sides of two of them.
+    key = max(keys, key=lambda key: add_sides(key, options.count))
+    what = f"--buckets auto: a single row of the bucket {spell_key(key)}"
+    options.check_room(key, what, "the lengths of all buckets")
     return keys
 
 

@@ -19,7 +19,6 @@ from seqpack_cli.batching.pair_keys import Grid, find_best, join_keys, move_keys
 from seqpack_cli.errors import check_positive
 from seqpack_cli.limits import LIMITS
 
-DEFAULT_NUM_PAIR_BUCKETS = 1024  # the maximum; BATCHES_PER_BUCKET leads to fewer
 BATCHES_PER_BUCKET = 5  # as many keys need about as little padding as length order without keys
 MIN_BUCKETS = 8  # however few batches there are
 MAX_DISTINCT = 2048  # lengths of a side, of which the candidates are chosen

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.last_batches import finish_batches
 from seqpack_cli.batching.length_counts import PartLengths, SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.pair_batches import (
     PairLengths,
     choose_pair_keys,

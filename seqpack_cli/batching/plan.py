@@ -32,7 +32,7 @@ from seqpack_cli.batching.length_counts import (
     iter_parts,
 )
 from seqpack_cli.batching.limits import Limits, choose_keys, make_limits
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.rounds import plan_rounds
 from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
 from seqpack_cli.batching.row_ranges import PlannedRows, RowRange

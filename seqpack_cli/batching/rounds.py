@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import PartLengths
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.row_ranges import join_rows
 from seqpack_cli.batching.shuffle import round_seed

@@ -14,7 +14,7 @@ from seqpack_cli.batching.length_counts import (
     SourceCounts,
     find_first,
 )
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 
 
 class OverlongError(ValueError):

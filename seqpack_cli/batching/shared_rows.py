@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.limits import round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.row_ranges import Rows
 from seqpack_cli.batching.shard_rows import FROM_BEFORE, INTO_NEXT
 from seqpack_cli.batching.shuffle import ROWS, shuffled

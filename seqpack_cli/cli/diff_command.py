@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from seqpack_cli.cli.options import OneValueCommand, json_option, quiet_option
+from seqpack_cli.cli.options import GroupedCommand, json_option, quiet_option
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.places import Place
 
 
-@click.command("diff", cls=OneValueCommand)
+@click.command("diff", cls=GroupedCommand)
 @click.argument("a", type=PLACE)
 @click.argument("b", type=PLACE)
 @json_option

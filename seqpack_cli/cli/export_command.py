@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    OneValueCommand,
+    GroupedCommand,
     errors_only_option,
     json_option,
     output_option,
@@ -21,7 +21,7 @@ from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.exports.formats import FORMATS
 
 
-@click.command("export", cls=OneValueCommand)
+@click.command("export", cls=GroupedCommand)
 @click.argument("path", type=PLACE)
 @output_option("Folder (parquet), prefix (megatron) or file (nanogpt) to write.")
 @click.option(

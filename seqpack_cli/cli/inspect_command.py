@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seqpack_cli.cli.options import OneValueCommand, json_option, plot_option, quiet_option
+from seqpack_cli.cli.options import GroupedCommand, json_option, plot_option, quiet_option
 from seqpack_cli.cli.output import print_answer, print_lines, wants_colour
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.side_option import side_option
@@ -22,7 +22,7 @@ MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters 
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]
 
 
-@click.command("inspect", cls=OneValueCommand)
+@click.command("inspect", cls=GroupedCommand)
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--batch",

@@ -74,7 +74,10 @@ class CommandGroup(click.Group):
         except SeqpackError as error:
             _end_with(ctx, error)
         except MemoryError:
-            _end_with(ctx, MachineError("out of memory", hint="use fewer --num-workers"))
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            names = {param.name for param in command.params} if command else set()
+            hint = "use fewer --num-workers" if "num_workers" in names else None
+            _end_with(ctx, MachineError("out of memory", hint=hint))
         except OutputError as error:
             _describe_lost_output(error)
             ctx.exit(error.exit_code)
@@ -97,7 +100,10 @@ def _describe_lost_output(error: OutputError) -> None:
         click.echo(f"Error: stdout: {error}", err=True)
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--version",
     is_flag=True,

@@ -1,25 +1,65 @@
-"""Options that several commands share, and the types of their values."""
+"""Options of the command line: made from options classes, and those that all commands share."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from dataclasses import Field
 from typing import Any, TypeVar
 
 import click
 
-from seqpack_cli.cli.values import PLACE, POSITIVE, SIZE, OutputType
-from seqpack_cli.runs.workers import EXECUTORS, Executor
+from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE, OutputType, SampleType
+from seqpack_cli.runs.options import Option, list_options, spell_flag
+from seqpack_cli.runs.workers import EXECUTORS, RUN, Executor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Command = Callable[..., None]
+KINDS: dict[str, Any] = {
+    "buckets": BUCKETS,
+    "count": POSITIVE,
+    "id": int,
+    "id from 0": click.IntRange(min=0),
+    "place": PLACE,
+    "places": PLACE,
+    "sample": SampleType(),
+    "seed": NATURAL,
+    "size": SIZE,
+}
 
 
-class OneValueCommand(click.Command):
-    """A command that refuses an option given twice, where click takes the last value silently."""
+class GroupedOption(click.Option):
+    """An option under a heading of `--help`."""
+
+    def __init__(self, *args: Any, group: str = RUN, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose options stand under headings, and are given once.
+
+    Args:
+        groups: the headings in the order of `--help`; others follow.
+    """
+
+    def __init__(self, *args: Any, groups: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in self.groups}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                group = self.groups[0] if param.required and self.groups else RUN
+                rows.setdefault(getattr(param, "group", group), []).append(record)
+        for name, records in rows.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records, col_max=26)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments of the command line."""
+        """Refuse an option that is given twice, where click takes the last value silently."""
         if not ctx.resilient_parsing:  # which completion does, with half a line
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             takes_one = [
@@ -38,115 +78,46 @@ class OneValueCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-format_option = click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["auto", "text", "jsonl", "json", "parquet", "arrow", "csv"]),
-    default="auto",
-    show_default=True,
-    help="Format of the input, for all files. auto: by the suffix of each file; text for - and "
-    "for unknown suffixes of files that are named, match a glob, or match --include. jsonl is one "
-    "JSON object per line, json one array of objects. csv includes tab-separated files (.tsv).",
-)
-decoder_option = click.option(
-    "--decoder",
-    type=PLACE,
-    multiple=True,
-    metavar="STORE",
-    help="Token store of the decoder's side: the sequences of its documents and those of STORE, "
-    "the encoder's side, are packed as pairs. Both must have the same documents, none of them "
-    "split. With several STOREs, pass it once for each, in the same order. For packed and padded.  "
-    "[default: single sequences]",
-)
-text_field_option = click.option(
-    "--text-field",
-    default="text",
-    show_default=True,
-    help="Field (JSON) or column (CSV, Parquet, Arrow) that holds the text; a.b is field b inside "
-    "a. Instead of it, tokenize makes the text with --completion-field or --messages-field.",
-)
-max_document_option = click.option(
-    "--max-document-bytes",
-    type=SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Maximum size of one document, its text or its ids; a larger one stops the run with an "
-    "error.",
-)
-part_bytes_option = click.option(
-    "--part-bytes",
-    type=SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Size of the input for one part file of the store. Workers take one part at a time, and "
-    "an interrupted run continues after the last finished part. It does not change the sequences.",
-)
-RECORD_OPTIONS = (
-    click.option(
-        "--encoding-errors",
-        type=click.Choice(["error", "replace", "skip"]),
-        default="error",
-        show_default=True,
-        help="What to do with a record that is not valid UTF-8: stop with an error, replace the "
-        "invalid bytes with U+FFFD, or skip the record.",
-    ),
-    click.option(
-        "--on-bad-record",
-        type=click.Choice(["error", "skip"]),
-        default="error",
-        show_default=True,
-        help="What to do with a JSON line or table row that cannot be read, lacks the text or "
-        "another field that is asked for, or has a conversation that the chat template cannot "
-        "render: stop with an error, or skip it. tokenize lists all skipped records in "
-        "rejects.jsonl in the token store.",
-    ),
-    max_document_option,
-)
-FILE_OPTIONS = (
-    click.option(
-        "--include",
-        multiple=True,
-        metavar="GLOB",
-        help="Read only files below folders that match GLOB; may be given several times. GLOB is "
-        "compared with the path below the folder ('en/**'; * does not match a slash, ** does), or, "
-        "without a slash, with names at any depth ('*.txt'). A folder that matches stands for all "
-        "files below it. tokenize reads a file that matches and has an unknown suffix as text. "
-        "A file that INPUT names is always read.",
-    ),
-    click.option(
-        "--exclude",
-        multiple=True,
-        metavar="GLOB",
-        help="Skip files and folders below folders that match GLOB, even if they match --include; "
-        "may be given several times. GLOB is as in --include; one that matches nothing is an "
-        "error, in both.",
-    ),
-    click.option(
-        "--files-from",
-        metavar="LIST",
-        help="Read the files that LIST names, after those of INPUT, which may be omitted. LIST is "
-        "a file, or - for standard input, with one path or URL per line, relative to the current "
-        "folder; globs are not expanded. Instead of lines, names may end with NUL (find -print0).",
-    ),
-)
-overwrite_option = click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Start again, and replace an earlier output of this command in the same place. What this "
-    "command did not write is never replaced.",
-)
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the numbers as one JSON document on stdout."
-)
-quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes."
-)
-errors_only_option = click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Print no progress, notes or summary, only errors.",
-)
+def options_of(kind: type, *, only: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """Add the options of a class to a command, which takes their values by the fields' names.
+
+    Args:
+        only: of these fields; () is all.
+    """
+
+    def decorate(command: Function) -> Function:
+        for name, (each, known) in reversed(list_options(kind).items()):
+            if name in (only or (name,)) and known.kind != "library":
+                command = _make_option(each, known)(command)
+        return command
+
+    return decorate
+
+
+def _make_option(each: Field[Any], known: Option) -> Callable[[Function], Function]:
+    flag, kind, default = spell_flag(each), str(each.type), each.default
+    more: dict[str, Any] = {"group": known.group, "cls": GroupedOption, "default": default}
+    names = [flag, each.name]
+    if "bool" in kind and default is False:
+        more["is_flag"] = True
+    elif "bool" in kind:
+        names[0] += f"/--no-{flag.removeprefix('--')}"
+    else:
+        more["metavar"] = known.metavar
+        more["multiple"] = default == () or known.kind == "places"
+        more["type"] = click.Choice(known.choices) if known.choices else KINDS.get(known.kind)
+    shown = known.shown or _spell_default(default, known)
+    return click.option(
+        *names, help=known.help + (f"  [default: {shown}]" if shown else ""), **more
+    )
+
+
+def _spell_default(default: Any, known: Option) -> str:
+    if default in (None, (), "") or default is False:
+        return ""
+    if default is True:
+        return "on"
+    return f"{default >> 20}MiB" if known.kind == "size" else str(default)
 
 
 def output_option(
@@ -167,13 +138,32 @@ def plot_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
+decoder_option = click.option(
+    "--decoder",
+    type=PLACE,
+    multiple=True,
+    metavar="STORE",
+    cls=GroupedOption,
+    group="Which sequences",
+    help="Token store of the decoder's side: its documents and those of STORE are packed as pairs. "
+    "Once for each STORE.  [default: single sequences]",
+)
+overwrite_option = click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Start again, and replace an earlier output of this command; never anything else.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the numbers as one JSON document on stdout."
+)
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes."
+)
+errors_only_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress, notes or summary, only errors."
+)
 RUN_OPTIONS = (
-    click.option(
-        "--num-workers",
-        type=POSITIVE,
-        help="Number of worker processes.  [default: number of CPU cores, of this machine or of "
-        "the cluster]",
-    ),
+    options_of(Executor),
     click.option(
         "--executor",
         type=click.Choice(EXECUTORS),
@@ -181,69 +171,29 @@ RUN_OPTIONS = (
         show_default=True,
         help="Where the workers run: on this machine, or on a Ray cluster.",
     ),
-    click.option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="Ray cluster to connect to, with --executor ray.  [default: the environment variable "
-        "RAY_ADDRESS, else a cluster running on this machine, else a new one on this machine]",
-    ),
     overwrite_option,
     json_option,
     errors_only_option,
 )
 
 
-def record_options(function: Command) -> Command:
-    """Add the options of records; with --text-field they arrive as one `DocumentOptions`."""
-
-    @functools.wraps(function)
-    def command(
-        text_field: str,
-        encoding_errors: str,
-        on_bad_record: str,
-        max_document_bytes: int,
-        **others: Any,
-    ) -> None:
-        from seqpack_cli.corpus.document_block import DocumentOptions
-
-        documents = DocumentOptions(text_field, encoding_errors, on_bad_record, max_document_bytes)
-        function(documents=documents, **others)
-
-    return _add(RECORD_OPTIONS, command)
-
-
-def file_options(function: Command) -> Command:
-    """Add the options that choose files, which arrive as one `FileOptions`; check INPUT."""
-
-    @functools.wraps(function)
-    def command(
-        include: tuple[str, ...], exclude: tuple[str, ...], files_from: str | None, **others: Any
-    ) -> None:
-        from seqpack_cli.corpus.file_options import FileOptions
-
-        context = click.get_current_context()
-        if files_from is None and not others["inputs"]:
-            inputs = next(param for param in context.command.params if param.name == "inputs")
-            message = "Pass a file or a folder, or --files-from LIST"
-            raise click.MissingParameter(message, context, inputs, param_hint="'INPUT...'")
-        function(files=FileOptions(include, exclude, files_from), **others)
-
-    return _add(FILE_OPTIONS, command)
-
-
-def run_options(function: Command) -> Command:
-    """Add the options of a run; those of the executor arrive as one `Executor`."""
-
-    @functools.wraps(function)
-    def command(
-        num_workers: int | None, executor: str, ray_address: str | None, **others: Any
-    ) -> None:
-        function(executor=Executor(executor, ray_address, num_workers), **others)
-
-    return _add(RUN_OPTIONS, command)
-
-
-def _add(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    for option in reversed(options):  # decorators apply from the last one up
+def run_options(command: Function) -> Function:
+    """Add the options of a run."""
+    for option in reversed(RUN_OPTIONS):  # decorators apply from the last one up
         command = option(command)
     return command
+
+
+def pop_executor(options: dict[str, Any]) -> Executor:
+    """Take the options of the executor out of others."""
+    executor, address = options.pop("executor"), options.pop("ray_address")
+    return Executor(executor, address, options.pop("num_workers"))
+
+
+def check_inputs(inputs: tuple[str, ...], options: dict[str, Any]) -> None:
+    """Refuse a command line without INPUT and --files-from."""
+    if options["files_from"] is None and not inputs:
+        context = click.get_current_context()
+        named = next(param for param in context.command.params if param.name == "inputs")
+        message = "Pass a file or a folder, or --files-from LIST"
+        raise click.MissingParameter(message, context, named, param_hint="'INPUT...'")

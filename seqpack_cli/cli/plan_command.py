@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import click
 
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.cli.options import (
-    OneValueCommand,
+    GroupedCommand,
     decoder_option,
     json_option,
+    options_of,
     plot_option,
     quiet_option,
 )
 from seqpack_cli.cli.output import print_answer
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.selection_options import keep_without_target_option
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.places import Place
 
 
-@click.command("plan", cls=OneValueCommand)
+@click.command("plan", cls=GroupedCommand)
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @decoder_option
 @plot_option("Write a picture of the comparison to FILE instead of printing it.")
-@keep_without_target_option
+@options_of(PackOptions, only=("keep_without_target",))
 @json_option
 @quiet_option
 def command(

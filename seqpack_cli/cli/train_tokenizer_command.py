@@ -7,60 +7,26 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    OneValueCommand,
+    GroupedCommand,
+    check_inputs,
     errors_only_option,
-    file_options,
-    format_option,
     json_option,
+    options_of,
     output_option,
     overwrite_option,
-    record_options,
-    text_field_option,
 )
 from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.values import POSITIVE
+from seqpack_cli.corpus.options import DOCUMENTS, INPUT
 from seqpack_cli.files.places import Place
+from seqpack_cli.runs.options import make_options
+from seqpack_cli.tokens.options import TOKENS, TrainTokenizerOptions
 
 
-@click.command("train-tokenizer", cls=OneValueCommand)
+@click.command("train-tokenizer", cls=GroupedCommand, groups=(TOKENS, DOCUMENTS, INPUT))
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("File to write, usually named tokenizer.json.", is_file=True)
-@click.option(
-    "--model",
-    type=click.Choice(["bpe", "wordpiece", "unigram", "wordlevel"]),
-    default="bpe",
-    show_default=True,
-    help="Type of model to train, as in the tokenizers library. bpe is byte-level BPE, which can "
-    "encode any text; the others have an unknown token.",
-)
-@click.option(
-    "--vocab-size",
-    type=POSITIVE,
-    default=32000,
-    show_default=True,
-    help="Maximum size of the vocabulary, special tokens included.",
-)
-@click.option(
-    "--special-token",
-    "special_tokens",
-    multiple=True,
-    metavar="TOKEN",
-    help="Add a special token; may be given several times. <pad>, <bos>, <eos> and, except for "
-    "bpe, <unk> are always added.",
-)
-@click.option(
-    "--min-frequency",
-    type=POSITIVE,
-    default=2,
-    show_default=True,
-    help="Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur fewer than N times; "
-    "unigram does not use it.",
-)
-@file_options
-@format_option
-@text_field_option
-@record_options
+@options_of(TrainTokenizerOptions)
 @overwrite_option
 @json_option
 @errors_only_option
@@ -84,13 +50,14 @@ def command(
     WordPiece, with one more special token:
         seqpack train-tokenizer wiki.jsonl.zst --model wordpiece --special-token '<mask>' -o wp.json
     """
-    from seqpack_cli.tokens.train_tokenizer import TrainTokenizerOptions, train_tokenizer
+    from seqpack_cli.tokens.train_tokenizer import train_tokenizer
 
+    check_inputs(inputs, options)
     with show_progress("train", "B", quiet=quiet) as progress:
         vocab_size = train_tokenizer(
             inputs,
             output,
-            TrainTokenizerOptions(**options),
+            make_options(TrainTokenizerOptions, options),
             overwrite=overwrite,
             progress=progress,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    OneValueCommand,
+    GroupedCommand,
     errors_only_option,
     json_option,
     output_option,
@@ -22,7 +22,7 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.wording import count
 
 
-@click.command("unpack", cls=OneValueCommand)
+@click.command("unpack", cls=GroupedCommand)
 @click.argument("shards", type=PLACE)
 @output_option("File to write, or - for stdout.", is_file=True, takes_stdout=True)
 @click.option(

@@ -10,7 +10,7 @@ import click
 from seqpack_cli.runs.version import __version__
 
 # Required packages, then those of the extras.
-PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "blake3", "click", "tqdm")
+PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "blake3", "xxhash", "click", "tqdm")
 EXTRAS = ("fastokens", "orjson", "pyarrow", "backports.zstd", "matplotlib", "jinja2")
 if sys.version_info >= (3, 14):  # zstd is part of the standard library
     EXTRAS = tuple(name for name in EXTRAS if name != "backports.zstd")

@@ -19,12 +19,12 @@ from seqpack_cli.corpus.document_block import (
     BadEncodingError,
     BadRecordError,
     DocumentBlock,
-    DocumentOptions,
     Texts,
     oversized_error,
 )
 from seqpack_cli.corpus.kept_fields import Readers, read_values
 from seqpack_cli.corpus.missing_fields import KEEP, missing_field_error
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.records import split_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import Made, TextReader

@@ -12,14 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import (
-    MAX_SIZE,
     DataError,
-    check_choice,
-    check_positive,
     quote,
 )
-from seqpack_cli.runs.arguments import check_fields
 
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source
@@ -30,29 +27,6 @@ ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --enco
 BINARY_HINT = (
     "the record contains NUL bytes, so the file is probably not text: pass text files only"
 )
-
-
-@dataclass(frozen=True)
-class DocumentOptions:
-    """How records become texts.
-
-    Args:
-        text_field: the field of JSON, or the column of Parquet, Arrow and CSV; a.b is nested.
-        encoding_errors: "error", "replace" or "skip" a record that is not valid UTF-8.
-        on_bad_record: "error" or "skip" a record without a text.
-        max_document_bytes: a longer document is an error.
-    """
-
-    text_field: str = "text"
-    encoding_errors: str = "error"
-    on_bad_record: str = "error"
-    max_document_bytes: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_choice("encoding_errors", self.encoding_errors, ("error", "replace", "skip"))
-        check_choice("on_bad_record", self.on_bad_record, ("error", "skip"))
-        check_positive("max_document_bytes", self.max_document_bytes, at_most=MAX_SIZE)
 
 
 class Reject(NamedTuple):

@@ -17,7 +17,6 @@ from seqpack_cli.corpus.document_block import (
     BadEncodingError,
     BadRecordError,
     DocumentBlock,
-    DocumentOptions,
     NotJsonError,
     Reject,
     Texts,
@@ -28,6 +27,7 @@ from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
 from seqpack_cli.corpus.kept_fields import Readers, read_folder, takes_words
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.records import RecordBlock, iter_records, split_whole
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS

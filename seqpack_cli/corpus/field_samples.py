@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions, decode
+from seqpack_cli.corpus.document_block import BadRecordError, decode
 from seqpack_cli.corpus.documents import iter_documents, iter_record_blocks
 from seqpack_cli.corpus.json_lines import parse_object
 from seqpack_cli.corpus.kept_fields import find_folder_name
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.records import MARK
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import Made, TextReader

@@ -6,7 +6,7 @@ of which nothing is to be read need not be listed. 50,000 files take 0.4 s per p
 
 from __future__ import annotations
 
-from seqpack_cli.corpus.file_options import FileOptions
+from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.path_pattern import DEEP, Match, PathPattern
 from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED
 from seqpack_cli.errors import OptionError, join_items, quote

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from seqpack_cli.corpus.file_options import FileOptions
+from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.corpus.standard_input import read_standard_input
 from seqpack_cli.errors import FolderError, MachineError, OptionError

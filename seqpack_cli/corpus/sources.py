@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from seqpack_cli.corpus.file_choice import FileChoice
-from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import (
     BINARY_FORMATS,
@@ -22,6 +21,7 @@ from seqpack_cli.corpus.formats import (
     find_file_format,
 )
 from seqpack_cli.corpus.input_files import find_input_files, naming_line
+from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.pairs import Pair
 from seqpack_cli.corpus.remote_files import list_statuses
 from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Skipped

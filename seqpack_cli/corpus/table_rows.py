@@ -15,14 +15,9 @@ import numpy as np
 from seqpack_cli.corpus.arrow_rows import iter_arrow_arrays, read_arrow_schema
 from seqpack_cli.corpus.blocks import OnRead
 from seqpack_cli.corpus.decompression import BombError, check_ratio
-from seqpack_cli.corpus.document_block import (
-    BadRecordError,
-    DocumentBlock,
-    DocumentOptions,
-    Texts,
-    oversized_error,
-)
+from seqpack_cli.corpus.document_block import BadRecordError, DocumentBlock, Texts, oversized_error
 from seqpack_cli.corpus.kept_fields import Readers, read_values
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parquet_columns import find_columns
 from seqpack_cli.corpus.parquet_rows import ChooseColumns, iter_parquet_arrays, read_parquet_schema
 from seqpack_cli.corpus.parquet_values import count_bytes, read_scalar, to_json, to_python

@@ -22,7 +22,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_splits, describe_stores
 from seqpack_cli.reporting.store_warnings import find_own_warnings, name_sides, warn_of_splits
 from seqpack_cli.reporting.target_warnings import list_target_options
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import DECODER_FIELDS

@@ -19,7 +19,7 @@ from seqpack_cli.reporting.differing_sequences import compare_shards, compare_st
 from seqpack_cli.reporting.opened import Opened, name_kind, open_any
 from seqpack_cli.reporting.shared_documents import compare_hashes, find_shared
 from seqpack_cli.reporting.verdict import judge, judge_kinds, judge_pairs
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.token_store import TokenStore

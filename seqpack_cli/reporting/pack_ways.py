@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import MAX_COUNT
 
 BATCH_SIZES = (32, 64, 128)

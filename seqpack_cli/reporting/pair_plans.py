@@ -11,7 +11,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides

@@ -7,10 +7,10 @@ from typing import Any
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.pair_plans import compare_pair_plans
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store

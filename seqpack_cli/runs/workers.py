@@ -21,15 +21,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from seqpack_cli.errors import MachineError, OptionError, check_choice, check_positive
+from seqpack_cli.errors import MachineError, OptionError, check_choice
 from seqpack_cli.limits import LIMITS, Limits, set_limits
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options, option
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
 EXECUTORS = ("local", "ray")
+RUN = "Files and the run"  # heading of --help
 END_SECONDS = 15.0  # of Ray, to end tasks, and a cluster that was started for the run
 FEWER_HINT = "run the same command again with fewer workers (--num-workers 1): it continues"
 START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.{} import serve; serve({})"
@@ -60,13 +61,20 @@ class Executor:
     """
 
     name: str = "local"
-    ray_address: str | None = None
-    num_workers: int | None = None
+    ray_address: str | None = option(
+        None,
+        "Ray cluster to connect to.",
+        RUN,
+        metavar="HOST:PORT",
+        shown="RAY_ADDRESS, else one on this machine",
+    )
+    num_workers: int | None = option(
+        None, "Number of worker processes.", RUN, kind="count", shown="number of CPU cores"
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("name", self.name, EXECUTORS)
-        check_positive("num_workers", self.num_workers)
         if self.name == "local" and self.ray_address is not None:
             raise OptionError("--ray-address needs --executor ray")
         if self.name == "ray" and importlib.util.find_spec("ray") is None:
@@ -91,7 +99,7 @@ class Progress:
     on_notice: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
     def tell(self, amount: int, num_tokens: int) -> None:
         """Call `on_advance` and `on_tokens` with what a task reported."""

@@ -10,7 +10,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import DECODER, SIDES
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import MachineError, OptionError, quote

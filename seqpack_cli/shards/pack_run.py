@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.places import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunOutput
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.shards.alignment_checks import check_numbers
@@ -27,7 +26,7 @@ from seqpack_cli.tokens.open_store import (
 )
 
 
-@checks_arguments
+@takes_options(options=PackOptions, executor=Executor)
 def pack(
     stores: AnyPaths,
     output: AnyPath,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import has_tokenizer

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import SIDES
 from seqpack_cli.batching.limits import round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
 from seqpack_cli.batching.reasons import DROP_LONGER, DROP_SHORTER, EMPTY, OVERFLOW
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seqpack_cli.batching.limits import round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
 from seqpack_cli.batching.selection import OverlongError

@@ -10,10 +10,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import Place
+from seqpack_cli.runs.options import list_options
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.pair_reasons import OF_SINGLES, list_pair_reasons
 from seqpack_cli.shards.sides import hold_pairs
@@ -24,7 +25,11 @@ APART = ("layout", "pad_id", "padding_side")  # fields of the manifest itself
 NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
 TEXTS = ("split", "split_name", "split_by", "passes", "share", "max_passes", "store_column")
 TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(COUNTS, (int, type(None))),
+    **{
+        name: (int, type(None))
+        for name, (_, option) in list_options(PackOptions).items()
+        if option.kind == "count"
+    },
     "shard_bytes": (int,),
     "pad_to_multiple": (int,),
     "align_sequences": (int,),

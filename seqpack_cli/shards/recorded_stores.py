@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.passes import MAX_PASSES, parse_max_passes
 from seqpack_cli.batching.shares import parse_number, spell_number
 from seqpack_cli.errors import FolderError, OptionError, quote

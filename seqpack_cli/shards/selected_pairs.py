@@ -17,7 +17,7 @@ import numpy as np
 from seqpack_cli.batching.conditions import parse_condition
 from seqpack_cli.batching.layout_rules import DECODER, ENCODER, SIDES
 from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.pair_batches import PairLengths
 from seqpack_cli.batching.pair_plan import plan_pairs
 from seqpack_cli.batching.plan import Plan

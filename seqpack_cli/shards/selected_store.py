@@ -23,11 +23,10 @@ from seqpack_cli.batching.length_counts import (
     count_lengths,
     join_counts,
 )
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions, parse_splits
 from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES, WHERE
-from seqpack_cli.batching.splits import parse_splits
 from seqpack_cli.shards.round import Round, join_parts
 from seqpack_cli.shards.store_conditions import PartTest, join_tests, make_test
 from seqpack_cli.shards.store_passes import find_store_passes

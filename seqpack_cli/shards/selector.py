@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.errors import check_choice
 from seqpack_cli.ranges import copy_ranges
-from seqpack_cli.runs.arguments import convert
+from seqpack_cli.runs.options import convert
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.time_steps import (

@@ -19,14 +19,14 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching.layout_rules import ENCODER
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.files.places import AnyPath, Place, find_place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.read_pages import ReadPages
 from seqpack_cli.shards.recorded_options import read_options

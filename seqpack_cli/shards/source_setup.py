@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector

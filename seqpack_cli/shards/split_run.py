@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.splits import Splits, parse_splits
+from seqpack_cli.batching.options import PackOptions, parse_splits
+from seqpack_cli.batching.splits import Splits
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.places import spell_place
 from seqpack_cli.limits import LIMITS

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets

@@ -11,7 +11,7 @@ from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.outputs import parse_file, publish_alone
 from seqpack_cli.files.places import AnyPath
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.paired_rows import check_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards

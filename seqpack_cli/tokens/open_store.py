@@ -11,7 +11,7 @@ from typing import overload
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.tokens.columns.combined_columns import (
     combine_columns,
     find_constants,

@@ -13,9 +13,9 @@ from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.spelled_tokens import check_spelled_tokens
 from seqpack_cli.tokens.text_readers import MessagesText
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 

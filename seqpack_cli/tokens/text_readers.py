@@ -19,7 +19,7 @@ from seqpack_cli.files.places import parse_place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 from seqpack_cli.tokens.chat.renderer import open_renderer
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.tokens.target_text import TargetText
 
 

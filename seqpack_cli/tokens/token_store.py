@@ -17,7 +17,7 @@ from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.ranges import find_index, to_offsets
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Values

@@ -22,10 +22,10 @@ from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.number_kinds import INT
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
 from seqpack_cli.tokens.text_readers import MessagesText
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
 

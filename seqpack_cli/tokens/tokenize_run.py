@@ -28,8 +28,7 @@ from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, Place, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
@@ -37,12 +36,12 @@ from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
 from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
 from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import make_manifest
 from seqpack_cli.tokens.text_readers import make_text_reader
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
     choose_affixes,
@@ -59,7 +58,7 @@ from seqpack_cli.tokens.vocabulary import (
 )
 
 
-@checks_arguments
+@takes_options(options=TokenizeOptions, executor=Executor)
 def tokenize(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,

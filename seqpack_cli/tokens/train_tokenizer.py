@@ -9,14 +9,11 @@ differently each time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.file_options import FileOptions
-from seqpack_cli.corpus.formats import FORMATS, TEXT_FORMATS
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
@@ -24,16 +21,14 @@ from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import (
     DataError,
     OptionError,
-    check_choice,
-    check_positive,
     join_items,
-    quote,
 )
 from seqpack_cli.files.outputs import parse_file, publish_alone
 from seqpack_cli.files.places import AnyPath, Place
-from seqpack_cli.runs.arguments import check_fields, checks_arguments
+from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
+from seqpack_cli.tokens.options import TrainTokenizerOptions
 from seqpack_cli.tokens.tokenizers_api import check_can_train
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
@@ -41,51 +36,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNKNOWN = "<unk>"
-MODELS = ("bpe", "wordpiece", "unigram", "wordlevel")
 
 
-@dataclass(frozen=True)
-class TrainTokenizerOptions:
-    """What to train, as the options of `seqpack train-tokenizer` say.
-
-    Args:
-        model: "bpe" (byte-level), "wordpiece", "unigram" or "wordlevel".
-        vocab_size: most tokens, special ones included.
-        min_frequency: how often a merge or word must occur; unigram ignores it.
-        special_tokens: added after <pad>, <bos>, <eos> and, except in bpe, <unk>.
-        file_format, files: as in TokenizeOptions.
-        documents: how records become texts, text_field among it.
-
-    Raises:
-        ValueError: an option has an unknown value.
-        OptionError: a special token is empty or cannot be encoded in UTF-8.
-    """
-
-    model: str = "bpe"
-    vocab_size: int = 32000
-    min_frequency: int = 2
-    special_tokens: Sequence[str] = ()
-    file_format: str = "auto"
-    documents: DocumentOptions = field(default_factory=DocumentOptions)
-    files: FileOptions = field(default_factory=FileOptions)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_choice("model", self.model, MODELS)
-        check_choice("file_format", self.file_format, ("auto", *FORMATS))
-        check_positive("vocab_size", self.vocab_size)
-        check_positive("min_frequency", self.min_frequency)
-        for token in self.special_tokens:
-            _check_special_token(token)
-
-    @property
-    def all_special_tokens(self) -> list[str]:
-        """The special tokens in the order of their ids."""
-        own = SPECIAL_TOKENS if self.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
-        return list(dict.fromkeys([*own, *self.special_tokens]))
-
-
-@checks_arguments
+@takes_options(options=TrainTokenizerOptions)
 def train_tokenizer(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,
@@ -146,18 +99,15 @@ def _train(
     return tokenizer
 
 
-def _check_special_token(token: str) -> None:
-    if not token:  # most often an unset shell variable
-        raise OptionError("--special-token '': expected at least one character")
-    try:
-        token.encode()
-    except UnicodeEncodeError as error:
-        raise OptionError(f"--special-token {quote(token)}: expected valid UTF-8") from error
+def _list_special_tokens(options: TrainTokenizerOptions) -> list[str]:
+    """Return the special tokens in the order of their ids."""
+    own = SPECIAL_TOKENS if options.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
+    return list(dict.fromkeys([*own, *options.special_tokens]))
 
 
 def _check_vocab_size(options: TrainTokenizerOptions) -> None:
     num_bytes = NUM_BYTES if options.model == "bpe" else 1
-    smallest = num_bytes + len(options.all_special_tokens)
+    smallest = num_bytes + len(_list_special_tokens(options))
     if options.vocab_size < smallest:
         raise OptionError(
             f"--vocab-size {options.vocab_size}: expected at least {smallest}, the special tokens "
@@ -203,7 +153,7 @@ def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    room = options.vocab_size - len(options.all_special_tokens)
+    room = options.vocab_size - len(_list_special_tokens(options))
     trainer = trainers.WordPieceTrainer(
         **_name_limits(options),
         min_frequency=options.min_frequency,
@@ -237,7 +187,7 @@ def _name_limits(options: TrainTokenizerOptions) -> dict[str, Any]:
     """Return the arguments that every trainer takes."""
     return {
         "vocab_size": options.vocab_size,
-        "special_tokens": options.all_special_tokens,
+        "special_tokens": _list_special_tokens(options),
         "show_progress": False,
     }
 

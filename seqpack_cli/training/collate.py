@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from seqpack_cli.batching.buckets import find_bucket_key
 from seqpack_cli.batching.limits import round_up
 from seqpack_cli.errors import check_choice, check_positive
-from seqpack_cli.runs.arguments import convert
+from seqpack_cli.runs.options import convert
 from seqpack_cli.shards.sequence_arrays import pad_ids
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,

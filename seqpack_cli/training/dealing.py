@@ -11,7 +11,7 @@ import numpy as np
 from seqpack_cli.batching.batch_costs import COSTS, TOKENS
 from seqpack_cli.batching.rank_steps import deal_steps, put_first
 from seqpack_cli.errors import check_choice
-from seqpack_cli.runs.arguments import check_fields
+from seqpack_cli.runs.options import check_options
 from seqpack_cli.training.epoch_plan import EpochPlan
 from seqpack_cli.training.ranks import MAX_RANKS
 
@@ -46,7 +46,7 @@ class SamplerOptions:
     skip: Collection[int] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
         check_choice("balance", self.balance, (None, *COSTS))
         if self.drop_last and not self.repeat:
             raise ValueError("drop_last=True conflicts with repeat=False")

@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Sampler, Subset
 
 from seqpack_cli.batching.shuffle import epoch_seed
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.training.combined_batches import find_batches
 from seqpack_cli.training.dealing import NO_BATCH, Dealing, SamplerOptions, deal_epoch
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan

@@ -20,7 +20,7 @@ from seqpack_cli.batching.shuffle import BATCHES, shuffled
 from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard_set import ShardSet, open_shards, share_limits
 from seqpack_cli.shards.sides import PREFIX

@@ -17,11 +17,10 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching import batch_costs
-from seqpack_cli.batching.pack_options import DEFAULT_BATCH_SIZE, PackOptions
-from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.batching.options import DEFAULT_BATCH_SIZE, PackOptions, parse_splits
 from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.runs.arguments import checks_arguments, convert
+from seqpack_cli.runs.options import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_passes import name_by_position

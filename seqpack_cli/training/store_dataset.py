@@ -19,7 +19,7 @@ from seqpack_cli.errors import MAX_COUNT
 from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Label, Values

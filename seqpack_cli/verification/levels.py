@@ -31,8 +31,8 @@ from seqpack_cli.verification.models.attention import MAX_TOKENS
 from seqpack_cli.verification.models.attention_layer import AttentionLayer, build_layer
 from seqpack_cli.verification.models.computation import Comparison
 from seqpack_cli.verification.models.model import CELLS, Model, ModelShape, build_model
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import LevelReport, Report
-from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 MAX_REMEMBERING_LAYERS = 5  # rounding errors of 6 layers grew to 2e-3 within 1,000 steps (measured)
 
@@ -58,7 +58,8 @@ class Verification:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that models compute in."""
-        return DTYPES[self.options.dtype]
+        dtype: torch.dtype = getattr(torch, self.options.dtype)
+        return dtype
 
     @property
     def max_attention_tokens(self) -> int:

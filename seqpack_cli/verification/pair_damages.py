@@ -22,7 +22,8 @@ from seqpack_cli.verification.integers.pair_structure import check_pairs
 from seqpack_cli.verification.integers.structure import check_batches, mark_rows
 from seqpack_cli.verification.integers.totals import check_counts
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.report import LEVELS, Control
+from seqpack_cli.verification.options import LEVELS
+from seqpack_cli.verification.report import Control
 
 
 def swap_pairs(shard: Shard) -> Arrays | None:

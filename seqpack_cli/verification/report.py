@@ -13,9 +13,6 @@ from typing import Any
 from seqpack_cli.verification.findings import ErrorSize, Finding
 from seqpack_cli.verification.user_models.model_report import ModelReport
 
-LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
-MODEL = "model"  # follows on roundtrip where a user's model is checked
-
 
 @dataclass
 class LevelReport:

@@ -25,9 +25,9 @@ from seqpack_cli.verification.integers.pair_documents import Documents, compare_
 from seqpack_cli.verification.integers.pair_structure import check_pairs
 from seqpack_cli.verification.integers.plan_comparison import plan_again
 from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.pair_damages import control_pairs
 from seqpack_cli.verification.report import DocumentsReport, PairsReport
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_shards import (
     PackedStore,
     compute,

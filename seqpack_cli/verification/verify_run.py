@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.places import AnyPath, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
+from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.verification.device import open_device
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import PairsReport, Report, SplitsReport
 from seqpack_cli.verification.user_models.load_function import load_function
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_pairs import verify_pairs
 from seqpack_cli.verification.verify_shards import find_packed_stores, verify_shards
 from seqpack_cli.verification.verify_splits import verify_splits
 
 
-@checks_arguments
+@takes_options(options=VerifyOptions)
 def verify(
     shards: AnyPath, options: VerifyOptions | None = None, *, progress: Progress | None = None
 ) -> Report | PairsReport | SplitsReport:

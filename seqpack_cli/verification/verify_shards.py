@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.pack_options import PLAN_VERSION
+from seqpack_cli.batching.options import PLAN_VERSION
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.places import Place, at
@@ -36,10 +36,10 @@ from seqpack_cli.verification.model_levels import (
     verify_every_batch,
 )
 from seqpack_cli.verification.models.tolerances import GATES
-from seqpack_cli.verification.report import MODEL, PlanReport, Report
+from seqpack_cli.verification.options import MODEL, VerifyOptions
+from seqpack_cli.verification.report import PlanReport, Report
 from seqpack_cli.verification.self_test import run_self_test
 from seqpack_cli.verification.user_models.model_level import verify_user_model
-from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
 
 
 @dataclass
@@ -194,7 +194,7 @@ def _start_report(
         num_batches=len(shards),
         num_sequences=ledger["num_sequences"],
         num_tokens=ledger["num_tokens"],
-        is_gate=DTYPES[options.dtype] in GATES,
+        is_gate=getattr(torch, options.dtype) in GATES,
         columns=[*shards.columns],
         side=shards.side,
         plan=PlanReport(why_not is None, plan_version, why_not),

@@ -22,6 +22,7 @@ from seqpack_cli.verification.integers.split_documents import (
 )
 from seqpack_cli.verification.integers.split_manifests import compare_split_manifests
 from seqpack_cli.verification.levels import Verification
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import (
     Control,
     DocumentsReport,
@@ -29,7 +30,6 @@ from seqpack_cli.verification.report import (
     Report,
     SplitsReport,
 )
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_pairs import verify_pairs
 from seqpack_cli.verification.verify_shards import (
     PackedStore,

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 from blake3 import blake3
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch
@@ -28,7 +28,7 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 Arrays = dict[str, np.ndarray]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions
+from seqpack_cli.corpus.document_block import DocumentBlock
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parquet_values import count_bytes
 from seqpack_cli.corpus.sources import SourceRange, find_sources
 from seqpack_cli.corpus.table_rows import iter_table_arrays

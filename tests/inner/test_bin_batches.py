@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import count_rows, count_source, plan_batches
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.selection import OverlongError

@@ -18,8 +18,8 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3},

@@ -28,7 +28,7 @@ from seqpack_cli.verification.models.computation import (
 )
 from seqpack_cli.verification.models.model import CELLS, Model
 from seqpack_cli.verification.models.ways import Run, run_alone, run_loop, run_packed
-from seqpack_cli.verification.verify_options import DTYPES
+from seqpack_cli.verification.options import DTYPES
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 5, 5, 2, 1, 1]

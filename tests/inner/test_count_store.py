@@ -11,7 +11,7 @@ import pytest
 from here import HERE
 
 from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Executor, Progress, Workers

@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import PIECES
 
-from seqpack_cli.corpus.document_block import DocumentOptions, Reject
+from seqpack_cli.corpus.document_block import Reject
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS

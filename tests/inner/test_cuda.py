@@ -19,8 +19,8 @@ from seqpack_cli.verification.device import Sender
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.attention_layer import build_layer
 from seqpack_cli.verification.models.model import CELLS
-from seqpack_cli.verification.report import LEVELS, Report
-from seqpack_cli.verification.verify_options import DTYPES, VerifyOptions
+from seqpack_cli.verification.options import DTYPES, LEVELS, VerifyOptions
+from seqpack_cli.verification.report import Report
 
 pytestmark = pytest.mark.cuda
 

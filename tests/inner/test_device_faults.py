@@ -27,8 +27,8 @@ from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import every_batch
 from seqpack_cli.verification.models.layout_speed import MEASURED_LAYOUTS
 from seqpack_cli.verification.models.model import Model
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

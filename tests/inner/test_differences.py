@@ -14,7 +14,7 @@ import pytest
 from here import HERE
 from shard_reference import Arrays, change_manifest, change_shard, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
@@ -25,7 +25,7 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXTS = ["abc", "defghijkl", "mnopq", "r", "stuvw", "xyzabcdefghi", "jk"]

@@ -11,8 +11,7 @@ def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.shards.geometry import Geometry
     from seqpack_cli.shards.shard_tensors import tensor_names
     from seqpack_cli.tokens import store_manifest
-    from seqpack_cli.tokens.imports.import_options import ImportOptions
-    from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+    from seqpack_cli.tokens.options import ImportOptions, TokenizeOptions
 
     geometry = Geometry(has_filler_rows=True, num_rows=1)
     names = {name for layout in LAYOUTS for name in tensor_names(layout, geometry)}

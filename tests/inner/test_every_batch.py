@@ -29,8 +29,8 @@ from seqpack_cli.verification.models.every_batch import (
     run_every_batch,
 )
 from seqpack_cli.verification.models.model import CELLS, Model
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 CPU = torch.device("cpu")
 WHOLE = 1 << 20  # tokens of one call: no batch is cut

@@ -33,7 +33,7 @@ from fuzz_uses import (
 from shard_reference import Arrays, change_shard, make_shards
 
 import seqpack_cli.training.store_batches  # with torch, before memory is limited
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting import rows
 from seqpack_cli.shards.shard_set import open_shards

@@ -17,8 +17,8 @@ from here import HERE
 from test_json_lines import without_orjson
 
 from seqpack_cli import DataError, ImportOptions, OptionError, import_store, open_store
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.field_samples import UnmadeText, sample_records
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source
 
 FORMATS = ("jsonl", "parquet")

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpack_cli.corpus import json_array
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.json_array import iter_json_records
+from seqpack_cli.corpus.options import DocumentOptions, FileOptions
 from seqpack_cli.corpus.skipped import UNNAMED_JSON
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.errors import DataError

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from test_json_lines import without_orjson
 
 from seqpack_cli import TokenizeOptions, tokenize
-from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions, Reject
+from seqpack_cli.corpus.document_block import BadRecordError, Reject
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.field_samples import sample_values
 from seqpack_cli.corpus.input_checks import check_kept_fields
 from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
 from seqpack_cli.corpus.kept_fields import Readers
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText
 from seqpack_cli.errors import DataError, OptionError

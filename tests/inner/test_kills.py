@@ -38,7 +38,7 @@ from reference import read_folder
 
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 pytestmark = [

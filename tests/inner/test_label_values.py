@@ -11,21 +11,21 @@ from command import run
 from shard_reference import Arrays, change_manifest, change_shard
 from target_corpus import LAYOUTS, ONE, make_target_shards, make_target_store
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.label_values import MakeLabels, check_labels
 from seqpack_cli.verification.label_damages import make_masked_before, make_unshifted
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import LevelReport, Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

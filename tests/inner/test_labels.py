@@ -45,7 +45,7 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.tokens.open_store import AnyPaths
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 
 EOS = 258  # of the tokenizer `bytes`
 PROMPTS = TargetOptions(prompt_field="prompt", completion_field="text")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import Arrays, join_batches, lay_out, make_store, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.limits import LIMITS

@@ -29,7 +29,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncoderRefusedError,
     EncodersDifferError,
 )
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_part import tokenize_part
 from seqpack_cli.tokens.tokenize_run import tokenize
 

@@ -13,7 +13,7 @@ from command import run
 
 from seqpack_cli import Executor, PackOptions, TokenizeOptions, TrainTokenizerOptions
 from seqpack_cli.cli.values import BUCKETS
-from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE, OptionError
 from seqpack_cli.verification.verify_run import VerifyOptions
 

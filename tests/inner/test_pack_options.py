@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-
 from seqpack_cli.batching.option_checks import MAX_NUM_BUCKETS
-from seqpack_cli.batching.pack_options import COUNTS, PackOptions
+
+from seqpack_cli.batching.options import COUNTS, PackOptions
 from seqpack_cli.errors import OptionError
 
 LENGTHS_OR_PAIRS = "expected 'auto' or lengths, such as [32, 64], or for pairs [(10, 15), (20, 25)]"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shard_reference import LENGTHS, make_shards, make_store, make_texts
 
 from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.shards.entry_bytes import EntryBytes

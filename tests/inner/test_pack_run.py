@@ -27,7 +27,7 @@ from shard_reference import (
     to_arrays,
 )
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards import pack_run, pack_store
@@ -433,7 +433,7 @@ CONTINUED: dict[str, dict[str, Any]] = {
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards import pack_shard
 from seqpack_cli.shards import pack_run

@@ -10,12 +10,12 @@ from command import run
 from here import HERE
 from shard_reference import make_column_store, make_store, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.packed_stores import open_packed_stores
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
 RIGHT_ONE = "pass the right one with --tokens STORE, or pack again"

@@ -31,7 +31,7 @@ from seqpack_cli import (
 )
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.unpack_run import write_sequences
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3, "shuffle": True},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seqpack_cli.batching import pair_buckets
 from seqpack_cli.batching.buckets import choose_buckets
 from seqpack_cli.batching.length_counts import count_lengths
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.pair_batches import choose_pair_keys
 from seqpack_cli.batching.pair_buckets import choose_pair_buckets, find_pair_buckets
 

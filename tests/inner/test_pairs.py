@@ -11,8 +11,8 @@ from object_store import write_object
 
 from seqpack_cli import tokenize
 from seqpack_cli.corpus.blocks import check_unchanged
-from seqpack_cli.corpus.file_options import FileOptions
 from seqpack_cli.corpus.formats import IDS_FORMATS
+from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import Source, find_sources
 from seqpack_cli.errors import DataError, OptionError

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from command import run
 
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page, read_dictionary_size
 from seqpack_cli.corpus.parts import check_footers, plan_parts
 from seqpack_cli.corpus.sources import Source, find_sources

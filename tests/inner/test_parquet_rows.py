@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from strategies import texts
 
 from seqpack_cli.corpus import parquet_rows
-from seqpack_cli.corpus.document_block import DocumentBlock, DocumentOptions, Reject
+from seqpack_cli.corpus.document_block import DocumentBlock, Reject
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.words import WORDS_HINT

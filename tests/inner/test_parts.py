@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from reference import SLOW_READERS
 from strategies import jsonl_files, line_files, paragraph_files
 
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
 

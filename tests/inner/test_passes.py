@@ -11,7 +11,7 @@ from batching_reference import slow_mix, slow_rounds, slow_visits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.passes import (
     MAX_PASSES,
     count_rounds,

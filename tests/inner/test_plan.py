@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching import plan as plan_module
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array, plan_batches
 from seqpack_cli.batching.row_orders import ArrayOrder
 from seqpack_cli.batching.selection import OverlongError

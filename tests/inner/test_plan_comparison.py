@@ -21,7 +21,7 @@ from shard_reference import (
 )
 from test_verify_campaign import draw_lengths, draw_pack_options
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION
+from seqpack_cli.batching.options import PLAN_VERSION
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.selected_store import SelectedStore
@@ -29,8 +29,8 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import plan_comparison
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 # Short and long ones, most lengths several times.
 LENGTHS = [1 + number * number % 13 for number in range(40)] + [30, 1, 2, 25, 25]

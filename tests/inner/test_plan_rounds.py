@@ -16,7 +16,7 @@ from test_bin_batches import OPTIONS as BIN_OPTIONS
 from test_plan import pack_options
 
 from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, count_lengths
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.passes import find_first_rounds, is_in_round
 from seqpack_cli.batching.plan import needs_array, plan_batches
 from seqpack_cli.batching.selection import OverlongError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.cli.pack_command import command
 from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.reporting.pack_ways import list_ways, spell_options

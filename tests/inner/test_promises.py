@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.batching.buckets import find_bucket_key
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import OptionError
 from seqpack_cli.verification.integers.promises import check_promises, find_unused_keys
 

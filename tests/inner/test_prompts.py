@@ -19,7 +19,7 @@ from unfinished import stopping_before_manifest
 
 from seqpack_cli import Executor, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 
 PROMPTS = TargetOptions(prompt_field="q", completion_field="a")
 FIELDS = ("--prompt-field", "q", "--completion-field", "a")

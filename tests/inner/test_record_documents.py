@@ -20,10 +20,10 @@ from seqpack_cli.corpus import parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_plan import make_tasks
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.record_fields import find_fields
+from seqpack_cli.tokens.options import ImportOptions
 
 NUMBERS = st.lists(st.integers(0, 3), max_size=30).map(lambda steps: np.cumsum(steps).tolist())
 

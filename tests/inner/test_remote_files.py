@@ -22,7 +22,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 FILES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from batching_reference import Parts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.row_ranges import LengthRange, LengthsChangedError, WindowRange
 from seqpack_cli.limits import LIMITS

@@ -14,7 +14,7 @@ from test_bin_batches import OPTIONS as BIN_OPTIONS
 from test_plan import draw_parts, pack_options
 
 from seqpack_cli.batching.conditions import ONE_EACH
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import Plan, plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import OptionError

@@ -17,11 +17,11 @@ from shard_reference import (
     plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.verification import verify_run
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,8 +16,8 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification import self_test, verify_run
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.models.computation import Comparison
-from seqpack_cli.verification.report import LEVELS, Control, Report
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import LEVELS, VerifyOptions
+from seqpack_cli.verification.report import Control, Report
 
 VARLEN: dict[str, Any] = {
     "layout": "varlen",

@@ -19,7 +19,7 @@ from shard_reference import (
     to_arrays,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch

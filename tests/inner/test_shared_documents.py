@@ -15,7 +15,7 @@ from command import run
 from here import HERE
 from shard_reference import change_shard
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import diff
@@ -26,7 +26,7 @@ from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 PACKED: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from batching_reference import slow_mix, slow_split
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.batching.splits import Splits, parse_splits
+from seqpack_cli.batching.options import PackOptions, parse_splits
+from seqpack_cli.batching.splits import Splits
 from seqpack_cli.errors import MAX_SEED, OptionError
 
 EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"

@@ -20,7 +20,7 @@ from here import HERE
 from shard_reference import make_store, make_texts
 from torch.utils.data import BatchSampler, DataLoader
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.batching.shuffle import epoch_seed

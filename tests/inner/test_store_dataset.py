@@ -19,7 +19,7 @@ from shard_reference import make_store, make_texts
 from torch.utils.data import DataLoader, Subset
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset, TokenSequence
 

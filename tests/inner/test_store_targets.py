@@ -21,16 +21,16 @@ from shard_reference import (
 )
 from target_corpus import ONE, make_target_store
 
-from seqpack_cli.batching.pack_options import PackOptions
-from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers.store_targets import check_store_targets
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 OVERLAP = 2
 Change = Callable[[Arrays, np.ndarray], object]

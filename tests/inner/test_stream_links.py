@@ -11,8 +11,8 @@ from shard_reference import make_shards, plan_by_another_version, read_manifest_
 from shared_forgeries import FORGERIES, put_together, take_apart
 
 from seqpack_cli.errors import SeqpackError
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
 LENGTHS = [9, 1, 6, 14, 6, 6, 29, 3, 3, 12, 5, 40, 2, 2, 7]

@@ -29,7 +29,7 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.tokens.target_options import TargetOptions
+from seqpack_cli.tokens.options import TargetOptions
 
 NUM_STREAMS, NUM_STEPS = 6, 7
 KINDS = ("a", "b", "c")

@@ -15,8 +15,8 @@ from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.verification.models.model import ModelShape, build_model
 from seqpack_cli.verification.models.stream_spans import StreamSpan, take_span
 from seqpack_cli.verification.models.stream_ways import check_streams, ignore_resets, lose_states
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import Report
-from seqpack_cli.verification.verify_options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
 LENGTHS = [9, 1, 6, 14, 6, 6, 29, 3, 3, 12, 5, 40, 2, 2, 7]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_kinds import tokenizer_of
 
-from seqpack_cli.corpus.document_block import BadRecordError, DocumentOptions
+from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.columns.kind import Field
@@ -22,7 +23,7 @@ from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 STRINGS = TagsReader("tags", "string")

@@ -18,7 +18,7 @@ import pytest
 from shard_reference import make_shards, make_store
 from tensor_reference import assert_same
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.open_store import open_store

@@ -17,8 +17,8 @@ from strategies import texts
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.origin import Origin
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 

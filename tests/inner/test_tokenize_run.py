@@ -27,13 +27,12 @@ from strategies import texts
 from tokenizers import Tokenizer, models
 from unfinished import stopping_before_manifest
 
-from seqpack_cli.corpus.document_block import DocumentOptions
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.roles import ROLES
-from seqpack_cli.tokens.target_options import TargetOptions
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"

@@ -34,7 +34,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
 from seqpack_cli.tokens.encoders.encoder import open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed
 from seqpack_cli.tokens.hidden_specials import hide_special_tokens
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 

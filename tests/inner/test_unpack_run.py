@@ -11,7 +11,7 @@ import pytest
 from here import HERE
 from shard_reference import LENGTHS, change_shard, make_shards, make_store, make_texts
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
@@ -21,7 +21,7 @@ from seqpack_cli.shards.unpack_run import unpack as run_unpack
 from seqpack_cli.shards.unpack_run import write_sequences
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 

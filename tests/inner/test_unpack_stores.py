@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_reference import change_shard
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import unpacked
 from seqpack_cli.shards.pack_run import pack
@@ -28,7 +28,7 @@ from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_u
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.combined_store import CombinedStore
 from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from shard_reference import make_shards
 
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.verification.models.model import CELLS
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
 NUM_CHUNKS = 40

@@ -25,7 +25,7 @@ from shard_reference import (
 )
 
 from seqpack_cli.batching.layout_rules import DECODER
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard import Shard
@@ -35,9 +35,9 @@ from seqpack_cli.tokens.open_store import open_store, open_stores
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.batch_damages import exchange_batches
 from seqpack_cli.verification.integers.pair_documents import Documents
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.pair_damages import repeat_encoder_row, swap_pairs
 from seqpack_cli.verification.report import PairsReport
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

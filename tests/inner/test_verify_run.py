@@ -21,7 +21,7 @@ from shard_reference import (
     plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.reporting.terminal.verify_summary import summarize
 from seqpack_cli.runs.workers import Executor, Progress
@@ -34,8 +34,8 @@ from seqpack_cli.verification.models import batch_ids, computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.ways import Model, Run, run_packed
-from seqpack_cli.verification.report import LEVELS, Report
-from seqpack_cli.verification.verify_options import VerifyOptions
+from seqpack_cli.verification.options import LEVELS, VerifyOptions
+from seqpack_cli.verification.report import Report
 
 LAYOUTS = ("packed", "padded")
 ON_CPU = ("structure", "roundtrip", "forward", "backward")  # `run` only where asked for

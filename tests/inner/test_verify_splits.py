@@ -23,7 +23,7 @@ from shard_reference import (
     plan_by_another_version,
 )
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
@@ -31,8 +31,8 @@ from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import split_documents
 from seqpack_cli.verification.integers.split_documents import SplitOwners, find_shared
+from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import SplitsReport
-from seqpack_cli.verification.verify_options import VerifyOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

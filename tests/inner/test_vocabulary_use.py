@@ -20,7 +20,7 @@ from shard_reference import change_manifest, change_shard
 from test_spelled_tokens import NAME as SPELLED_NAME
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.opened import open_any, open_any_as_one
@@ -30,8 +30,8 @@ from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.token_store import TokenStore
-from seqpack_cli.tokens.tokenize_options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 # Ids 4 to 6, 8, 10 and 11 are no tokens; "never" and "more" are in no text.

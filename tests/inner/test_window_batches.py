@@ -7,7 +7,7 @@ import pytest
 
 from seqpack_cli.batching import window_batches
 from seqpack_cli.batching.limits import make_limits
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.limits import LIMITS
 
 

@@ -20,8 +20,8 @@ from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.flat_layout import FlatLayout, read_flat_layout
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
+from seqpack_cli.tokens.options import ImportOptions
 
 EOS_HINT = (
     "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"

@@ -11,7 +11,6 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import OptionError, join_items
 from seqpack_cli.tokens.imports.flat_ids import cut_flat, iter_flat_blocks
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.megatron_ids import (
     cut_megatron,
@@ -21,6 +20,7 @@ from seqpack_cli.tokens.imports.megatron_ids import (
 from seqpack_cli.tokens.imports.record_arrays import iter_array_blocks
 from seqpack_cli.tokens.imports.record_cuts import cut_lines, cut_parquet
 from seqpack_cli.tokens.imports.record_json import iter_json_blocks
+from seqpack_cli.tokens.options import ImportOptions
 
 # The options that only some formats have: by what such files hold, the names of the parameters.
 OWN_OPTIONS = {

@@ -13,8 +13,8 @@ from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import RecordFields
+from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens

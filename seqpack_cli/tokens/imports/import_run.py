@@ -20,19 +20,11 @@ from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, parse_place
-from seqpack_cli.runs.arguments import checks_arguments
-from seqpack_cli.runs.command_line import spell_command
+from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, hold_folder
-from seqpack_cli.runs.workers import (
-    Executor,
-    Progress,
-    Workers,
-    count_cores,
-    open_workers,
-)
+from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import iter_notes
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_part import check_first, import_part
 from seqpack_cli.tokens.imports.import_plan import (
     find_vocabulary,
@@ -51,6 +43,7 @@ from seqpack_cli.tokens.make_parts import (
     share_cores,
 )
 from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
 from seqpack_cli.tokens.store_manifest import make_manifest
@@ -60,7 +53,7 @@ MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 MAX_THREAD_BYTES = 2 << 30  # of input, which more processes than threads would not read earlier
 
 
-@checks_arguments
+@takes_options(options=ImportOptions, executor=Executor)
 def import_store(
     inputs: AnyPath | Sequence[AnyPath],
     output: AnyPath,

@@ -10,8 +10,8 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS, check_facts
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have

@@ -20,8 +20,8 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
+from seqpack_cli.tokens.options import ImportOptions
 
 NO_IDS = np.empty(0, np.int64)
 

@@ -15,7 +15,7 @@ from seqpack_cli.corpus.document_block import (
 )
 from seqpack_cli.corpus.number_lists import NumberLists
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.imports.import_options import ImportOptions
+from seqpack_cli.tokens.options import ImportOptions
 
 IDS = "ids"
 ID_BYTES = 4  # of an id, where the size of a document is limited

@@ -21,7 +21,7 @@ from seqpack_cli.corpus.parts import cut_source, find_record_start, iter_lines
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays, read_schema
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.tokens.imports.import_options import ImportOptions
+from seqpack_cli.tokens.options import ImportOptions
 
 MARK = b"seqpack.export"  # in the metadata of a file: JSON, of which "documents" is [first, end]
 SORT_HINT = "sort the records by this field, or omit --document-field"

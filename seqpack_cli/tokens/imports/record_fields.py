@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import DocumentOptions
 from seqpack_cli.corpus.documents import JSON_FORMATS
 from seqpack_cli.corpus.field_samples import (
     NUM_RECORDS,
@@ -18,6 +17,7 @@ from seqpack_cli.corpus.field_samples import (
     sample_records,
 )
 from seqpack_cli.corpus.missing_fields import IDS_FIELD
+from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parquet_values import to_python
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
@@ -28,7 +28,6 @@ from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
     ROLES,
@@ -41,6 +40,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
+from seqpack_cli.tokens.options import ImportOptions
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
 

@@ -13,7 +13,6 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.table_rows import read_schema
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
-from seqpack_cli.tokens.imports.import_options import ImportOptions
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
     ROLES,
@@ -25,6 +24,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_cuts import MARK
 from seqpack_cli.tokens.imports.unread_fields import TableFields, check_masks, check_overlap
+from seqpack_cli.tokens.options import ImportOptions
 
 LISTS = "lists of integers"
 

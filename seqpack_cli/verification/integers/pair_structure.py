@@ -11,7 +11,7 @@ import numpy as np
 
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import SIDES
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.pair_batches import PairKey, make_pair_limits
 from seqpack_cli.batching.pair_buckets import find_pair_buckets
 from seqpack_cli.shards.paired_rows import find_matched_rows

@@ -13,7 +13,7 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.buckets import find_buckets
 from seqpack_cli.batching.limits import Limits, make_limits, round_up
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 
 
 def check_promises(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.findings import Finding

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.split_manifest import SplitSet

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Subset
 
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.training.shard_dataset import ShardDataset
+from seqpack_cli.verification.options import ModelOptions
 from seqpack_cli.verification.user_models.batch_kinds import (
     KINDS,
     Collate,
@@ -25,7 +26,6 @@ from seqpack_cli.verification.user_models.located_batch import (
     LocatedBatch,
     locate_batch,
 )
-from seqpack_cli.verification.user_models.model_options import ModelOptions
 
 
 @dataclass(frozen=True)

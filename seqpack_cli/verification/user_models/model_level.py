@@ -13,7 +13,8 @@ from seqpack_cli.errors import ModelError
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.verification.device import naming_memory
 from seqpack_cli.verification.levels import Verification
-from seqpack_cli.verification.report import MODEL, LevelReport
+from seqpack_cli.verification.options import MODEL
+from seqpack_cli.verification.report import LevelReport
 from seqpack_cli.verification.user_models.batch_kinds import KINDS, bind_collate, call_by_kind
 from seqpack_cli.verification.user_models.batch_sources import CaseMaker
 from seqpack_cli.verification.user_models.case import Case

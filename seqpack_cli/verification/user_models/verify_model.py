@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from seqpack_cli.verification.device import steady_arithmetic
+from seqpack_cli.verification.options import ModelOptions
 from seqpack_cli.verification.user_models.batch_kinds import Call, Collate, call_by_kind
 from seqpack_cli.verification.user_models.batch_sources import CaseMaker, iter_cases
 from seqpack_cli.verification.user_models.check_model import (
@@ -16,7 +17,6 @@ from seqpack_cli.verification.user_models.check_model import (
     find_dtype,
 )
 from seqpack_cli.verification.user_models.located_batch import Locate
-from seqpack_cli.verification.user_models.model_options import ModelOptions
 from seqpack_cli.verification.user_models.model_report import ModelReport
 
 

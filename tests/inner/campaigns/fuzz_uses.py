@@ -25,7 +25,7 @@ import numpy as np
 from fuzz_lab import open_lab
 from fuzz_mutators import NUMBERS, Choices
 
-from seqpack_cli.batching.pack_options import PackOptions
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
@@ -317,7 +317,7 @@ def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
 
 def verify_columns(folder: Path, choices: Choices) -> Iterator[None]:
     """Verify shards; if they pass, their columns must be those of the store."""
-    from seqpack_cli.verification.verify_options import VerifyOptions
+    from seqpack_cli.verification.options import VerifyOptions
     from seqpack_cli.verification.verify_run import verify
 
     del choices

@@ -25,7 +25,7 @@ from transformers_models import WRONG_TRANSFORMERS, random_transformers_model
 from wrong_models import WRONG_MODELS
 
 from seqpack_cli.training.token_sequences import TokenSequence
-from seqpack_cli.verification.user_models.model_options import ModelOptions
+from seqpack_cli.verification.options import ModelOptions
 from seqpack_cli.verification.user_models.model_report import ModelReport
 from seqpack_cli.verification.user_models.verify_model import verify_model
 

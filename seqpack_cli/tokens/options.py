@@ -1,0 +1,423 @@
+"""The options of tokenize, import and train-tokenizer: what decides the bytes, but the input."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqpack_cli.corpus.formats import IDS_FORMATS, TEXT_FORMATS
+from seqpack_cli.corpus.options import DOCUMENTS, INPUT, DocumentOptions, FileOptions
+from seqpack_cli.errors import MAX_COUNT, OptionError, quote
+from seqpack_cli.files.places import AnyPath
+from seqpack_cli.runs.options import check_options, option, spell_flag
+
+TOKENS, TARGETS, IDS, FILES = "Tokens", "Targets", "Ids and their fields", "Files and the run"
+BYTES = "bytes"  # the tokenizer that needs no file
+FIELD_OPTIONS = {
+    "prompt_field": "--prompt-field",
+    "completion_field": "--completion-field",
+    "messages_field": "--messages-field",
+    "tools_field": "--tools-field",
+}
+FORMATS = ("auto", *TEXT_FORMATS.names)
+
+
+def _format_option(choices: tuple[str, ...], text: str) -> Any:
+    return option("auto", text, INPUT, choices=choices, flag="--format")
+
+
+def _keep_option(kinds: str) -> Any:
+    text = f"Field of each record to keep as a column; TYPE is {kinds}. May be repeated."
+    return option((), text, DOCUMENTS, metavar="FIELD[:TYPE]")
+
+
+def _part_bytes_option() -> Any:
+    text = "Bytes of input for one part file of the store; it does not change the sequences."
+    return option(64 << 20, text, FILES, kind="size")
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Which fields a text is made from, and which of its tokens count in the loss.
+
+    Raises:
+        ValueError: an option has an unknown value.
+        OptionError: options conflict, or one has no effect.
+    """
+
+    prompt_field: str | None = option(
+        None,
+        "Field of a prompt, whose tokens do not count in the loss.",
+        TARGETS,
+        metavar="FIELD",
+    )
+    completion_field: str | None = option(
+        None,
+        "Field of the completion that follows it: its tokens count, and the end token.",
+        TARGETS,
+        metavar="FIELD",
+    )
+    messages_field: str | None = option(
+        None,
+        "Field with the messages of a conversation; what the assistant says counts.",
+        TARGETS,
+        metavar="FIELD",
+    )
+    tools_field: str | None = option(
+        None, "Field with the tools of a conversation.", TARGETS, metavar="FIELD"
+    )
+    chat_template: AnyPath | None = option(
+        None,
+        "Jinja template for --messages-field.",
+        TARGETS,
+        kind="place",
+        metavar="FILE",
+        shown="that of the tokenizer's folder",
+    )
+    target_turns: str = option(
+        "all",
+        "Which messages of the assistant count in the loss.",
+        TARGETS,
+        choices=("all", "last"),
+    )
+    template_date: str | None = option(
+        None,
+        "Day that the chat template may write into a text; without it that is an error.",
+        TARGETS,
+        metavar="YYYY-MM-DD",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for name, flag in FIELD_OPTIONS.items():
+            if getattr(self, name) == "":
+                raise OptionError(f"{flag}: expected the name of a field, found ''")
+        if (self.prompt_field is None) != (self.completion_field is None):
+            given, missing = "--prompt-field", "--completion-field"
+            if self.prompt_field is None:
+                given, missing = missing, given
+            raise OptionError(f"{given} needs {missing}", hint=f"pass {missing} too")
+        if self.messages_field is not None:
+            if self.prompt_field is not None:
+                raise OptionError(
+                    "--messages-field and --prompt-field both say how the text is made",
+                    hint="leave one of them out",
+                )
+            return
+        for each in dataclasses.fields(self)[3:]:
+            value = getattr(self, each.name)
+            if value != each.default:
+                raise OptionError(
+                    f"{spell_flag(each)} {value}: no conversations are read",
+                    hint="pass --messages-field too",
+                )
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields that a text is made from, by the option that names each."""
+        named = {flag: getattr(self, name) for name, flag in FIELD_OPTIONS.items()}
+        return {flag: name for flag, name in named.items() if name is not None}
+
+    def record(self) -> dict[str, Any]:
+        """Return the options that decide the bytes, as in the manifest, without the template."""
+        names = (*FIELD_OPTIONS, "target_turns", "template_date")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class TokenizeOptions:
+    """How text becomes ids.
+
+    Raises:
+        ValueError: an option has an unknown value.
+        OptionError: options conflict, one has no effect, or a field cannot be kept.
+    """
+
+    tokenizer: AnyPath = option(
+        BYTES,
+        "A tokenizer.json, a folder that has one, a model on the Hugging Face Hub, or 'bytes': one "
+        "id per UTF-8 byte, plus <pad>, <bos> and <eos>.",
+        TOKENS,
+    )
+    file_format: str = _format_option(
+        FORMATS, "Format of all files; auto: by the suffix of each. jsonl is an object per line."
+    )
+    document: str = option(
+        "line",
+        "What one document of a text file is: a line, the file, or a paragraph.",
+        DOCUMENTS,
+        choices=("line", "file", "paragraph"),
+    )
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
+    files: FileOptions = field(default_factory=FileOptions)
+    keep: Sequence[str] = _keep_option("int, float, class, text or tags")
+    tag_subtokens: str | None = option(
+        None,
+        "Which tokens of a word have its tag; others do not count.",
+        DOCUMENTS,
+        choices=("first", "all"),
+        shown="first",
+    )
+    add_special_tokens: bool = option(
+        True, "Add the special tokens of the tokenizer's own template.", TOKENS
+    )
+    bos: str | None = option(
+        None, "Token of the vocabulary to put first in each document.", TOKENS, metavar="TOKEN"
+    )
+    eos: str | None = option(
+        None, "Token of the vocabulary to put last in each document.", TOKENS, metavar="TOKEN"
+    )
+    allow_special_tokens: bool = option(
+        False, "Special tokens spelled in the text, such as <eos>, become their ids.", TOKENS
+    )
+    targets: TargetOptions = field(default_factory=TargetOptions)
+    max_length: int | None = option(
+        None, "Most tokens in a sequence.", TOKENS, kind="count", shown="no limit"
+    )
+    overflow: str = option(
+        "split",
+        "A document longer than --max-length: split it into sequences, keep its first tokens, drop "
+        "it (counted), or stop.",
+        TOKENS,
+        choices=("split", "truncate", "drop", "error"),
+    )
+    overlap: int | None = option(
+        None,
+        "Begin each later piece with the last K tokens of the one before, which do not count.",
+        TOKENS,
+        kind="count",
+        metavar="K",
+        shown="none",
+    )
+    part_bytes: int = _part_bytes_option()
+    encoder: str = option(
+        "auto",
+        "Library that tokenizes; the ids are the same. auto: the faster one.",
+        FILES,
+        choices=("auto", "fastokens", "tokenizers"),
+    )
+
+    def __post_init__(self) -> None:
+        from seqpack_cli.tokens.columns.keep_option import check_keep
+        from seqpack_cli.tokens.vocabulary import spell_tokenizer
+
+        check_options(self)
+        object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
+        check_keep(self.keep)
+        if self.max_length is None and self.overflow != "split":
+            raise OptionError(f"--overflow {self.overflow} needs --max-length")
+        self._check_overlap()
+        self._check_targets()
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether a text is made from several fields, with targets."""
+        return bool(self.targets.fields)
+
+    @property
+    def encodes_special_tokens(self) -> bool:
+        """Whether special tokens in a text become their ids: those of a chat template always do."""
+        return self.allow_special_tokens or self.targets.messages_field is not None
+
+    def _check_overlap(self) -> None:
+        if self.overlap is None:
+            return
+        if self.max_length is None or self.overflow != "split":
+            missing = "--max-length" if self.max_length is None else "--overflow split"
+            raise OptionError(f"--overlap {self.overlap}: no document is cut, expected {missing}")
+        if self.overlap >= self.max_length:
+            raise OptionError(
+                f"--overlap {self.overlap}: expected less than --max-length {self.max_length}"
+            )
+
+    def _check_targets(self) -> None:
+        flag = next(iter(self.targets.fields), None)
+        if flag is not None and self.documents.text_field != "text":
+            raise OptionError(
+                f"--text-field {self.documents.text_field}: the text is made from {flag}",
+                hint="leave --text-field out",
+            )
+        if self.targets.messages_field is None:
+            return
+        for name, value in (("--bos", self.bos), ("--eos", self.eos)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} {value}: the chat template writes every special token",
+                    hint=f"leave {name} out, or change the template: --chat-template FILE",
+                )
+
+    def record(self) -> dict[str, Any]:
+        """Return the options that decide the bytes, as in the manifest."""
+        values = dataclasses.asdict(self)
+        values.update(values.pop("documents"))
+        del values["tokenizer"]  # a place; the manifest has its checksum
+        del values["encoder"]
+        del values["files"]  # the manifest names those that were found
+        del values["targets"]
+        values.update(self.targets.record())
+        del values["keep"]  # recorded with the kinds that were found
+        return values
+
+
+def _field_beside_ids(name: str, text: str) -> Any:
+    shown = f"{name}, where the first 1,000 records have it"
+    return option(None, text, IDS, metavar="FIELD", shown=shown)
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How ids become a token store.
+
+    Raises:
+        ValueError: an option has an unknown value.
+        OptionError: there is neither a tokenizer nor the size of a vocabulary, or both; or a field
+            cannot be kept.
+    """
+
+    tokenizer: AnyPath | None = option(
+        None,
+        "Tokenizer that made the ids, kept in the store: a tokenizer.json, its folder, a name on "
+        "the Hugging Face Hub, or 'bytes'.",
+        IDS,
+    )
+    vocab_size: int | None = option(
+        None,
+        "Instead of --tokenizer: ids are from 0 to N - 1, and are not decoded.",
+        IDS,
+        kind="count",
+    )
+    file_format: str = _format_option(
+        ("auto", *IDS_FORMATS.names),
+        "Format of all files; auto: by the name of each. megatron is .bin with .idx, flat ids "
+        "alone (.bin, .npy).",
+    )
+    ids_field: str = option(
+        "input_ids", "Field or column of a record with its ids.", IDS, metavar="FIELD"
+    )
+    labels_field: str | None = _field_beside_ids(
+        "labels", "Field with the id of each token that counts in the loss, else -100."
+    )
+    attention_mask_field: str | None = _field_beside_ids(
+        "attention_mask", "Field with 0 for padding, which is left out."
+    )
+    loss_mask_field: str | None = _field_beside_ids(
+        "loss_mask", "Field with 1 for each token that counts in the loss."
+    )
+    ignore_fields: Sequence[str] = option(
+        (),
+        "Leave a field of labels, masks, lengths or overlap unread. May be repeated.",
+        IDS,
+        metavar="FIELD",
+        flag="--ignore-field",
+    )
+    document_field: str | None = option(
+        None,
+        "Field with a whole number: records in a row with the same are one document.",
+        IDS,
+        metavar="FIELD",
+        shown="each record is a document",
+    )
+    dtype: str | None = option(
+        None,
+        "Type of the ids in files of ids alone, little-endian.",
+        IDS,
+        choices=("uint8", "uint16", "int32", "uint32", "int64"),
+    )
+    eos: int | None = option(
+        None,
+        "Id at the end of each document, which files of ids alone need.",
+        IDS,
+        kind="id from 0",
+        metavar="ID",
+    )
+    files: FileOptions = field(default_factory=FileOptions)
+    keep: Sequence[str] = _keep_option("int, float, class or text")
+    on_bad_record: str = option(
+        "error",
+        "A document that cannot be read or has an id outside the vocabulary: stop, or skip it.",
+        DOCUMENTS,
+        choices=("error", "skip"),
+    )
+    max_document_bytes: int = option(
+        64 << 20, "Largest document; a larger one is an error.", DOCUMENTS, kind="size"
+    )
+    part_bytes: int = _part_bytes_option()
+
+    def __post_init__(self) -> None:
+        from seqpack_cli.tokens.columns.keep_option import check_keep
+        from seqpack_cli.tokens.vocabulary import spell_tokenizer
+
+        check_options(self)
+        if (self.tokenizer is None) == (self.vocab_size is None):
+            found = "neither" if self.tokenizer is None else "both"
+            raise OptionError(
+                f"--tokenizer and --vocab-size: found {found}, expected one of them",
+                hint="pass the --tokenizer that made the ids; without one, --vocab-size N, the "
+                "rows of the model's embedding; ids alone (.bin, .npy) also need --dtype and --eos",
+            )
+        if self.tokenizer is not None:
+            object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
+        check_keep(self.keep)
+        most = MAX_COUNT if self.vocab_size is None else self.vocab_size - 1
+        if self.eos is not None and not 0 <= self.eos <= most:
+            raise OptionError(f"--eos {self.eos}: expected an id from 0 to {most}")
+
+    def record(self) -> dict[str, Any]:
+        """Return the options that decide the bytes, as in the manifest."""
+        values = dataclasses.asdict(self)
+        del values["tokenizer"]  # a place; the manifest has its checksum
+        del values["vocab_size"]  # the manifest has it
+        del values["files"]  # the manifest names those that were found
+        values["ignore_fields"] = sorted(set(self.ignore_fields))
+        del values["keep"]  # recorded with the kinds that were found
+        return values
+
+
+@dataclass(frozen=True)
+class TrainTokenizerOptions:
+    """What to train, as the options of `seqpack train-tokenizer` say.
+
+    Raises:
+        ValueError: an option has an unknown value.
+        OptionError: a special token is empty or cannot be encoded in UTF-8.
+    """
+
+    model: str = option(
+        "bpe",
+        "Type of model: byte-level bpe encodes any text, the others have an unknown token.",
+        TOKENS,
+        choices=("bpe", "wordpiece", "unigram", "wordlevel"),
+    )
+    vocab_size: int = option(
+        32000, "Most tokens in the vocabulary, special ones included.", TOKENS, kind="count"
+    )
+    min_frequency: int = option(
+        2,
+        "Ignore pairs (bpe, wordpiece) or words (wordlevel) that occur less often.",
+        TOKENS,
+        kind="count",
+    )
+    special_tokens: Sequence[str] = option(
+        (),
+        "One more special token than <pad>, <bos>, <eos> and <unk>. May be repeated.",
+        TOKENS,
+        metavar="TOKEN",
+        flag="--special-token",
+    )
+    file_format: str = _format_option(FORMATS, "Format of all files; auto: by the suffix of each.")
+    documents: DocumentOptions = field(default_factory=DocumentOptions)
+    files: FileOptions = field(default_factory=FileOptions)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for token in self.special_tokens:
+            if not token:
+                raise OptionError("--special-token '': expected at least one character")
+            try:
+                token.encode()
+            except UnicodeEncodeError as error:
+                raise OptionError(
+                    f"--special-token {quote(token)}: expected valid UTF-8"
+                ) from error
