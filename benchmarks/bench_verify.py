@@ -244,7 +244,7 @@ def measure_runs(
     figures, rows = {}, []
     for dtype in dtypes:
         shape = ModelShape(shards.manifest["max_id"] + 1, hidden_size=hidden_size)
-        model = build_model(shape, device=device, dtype=DTYPES[dtype], seed=0)
+        model = build_model(shape, device=device, dtype=getattr(torch, dtype), seed=0)
         ours, bare = [], []
         for number in range(repeats + 1):
             level = run_level(path, device, dtype, hidden_size)

@@ -28,7 +28,7 @@ from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Ski
 from seqpack_cli.errors import FolderError, OptionError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
-from seqpack_cli.files.places import Place
+from seqpack_cli.files.places import Place, find_real_name
 
 STANDARD_INPUT = "-"
 NUM_THREADS = 32  # that ask for objects, if several are named
@@ -109,7 +109,7 @@ def find_sources(
     """
     sources: dict[str, Source] = {}  # by their real paths
     indexes: set[str] = set()
-    folder = None if output is None else str(output.resolve())
+    folder = None if output is None else find_real_name(output)
     search = _begin_search(inputs, patterns, folder, formats)
     for (file, index), source in _iter_found(inputs, document, spool, search):
         if folder is not None and _is_below(file.real, folder):

@@ -124,6 +124,11 @@ def is_shared(place: str | Place) -> bool:
     return not str(place).startswith("memory://")
 
 
+def find_real_name(place: Place) -> str:
+    """Return a path with links resolved, the same for every spelling; links may go in a circle."""
+    return os.path.realpath(place) if isinstance(place, Path) else str(place)
+
+
 def spell_place(place: Place, folder: Place) -> str:
     """Return how a folder refers to a place: by relative path, or by URL on another system."""
     if isinstance(place, Path):

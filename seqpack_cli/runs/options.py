@@ -104,12 +104,13 @@ def check_options(options: Any) -> None:
         if known is None or value is None:
             continue
         if known.choices:
-            check_choice(each.name, value, known.choices)
+            none = (None,) if each.default is None else ()
+            check_choice(each.name, value, (*none, *known.choices))
         elif known.kind == "seed":
             check_seed(each.name, value)
         elif known.kind == "size":
             check_positive(each.name, value, at_most=MAX_SIZE)
-        elif known.kind == "count":
+        elif known.kind in ("count", "sample"):
             check_positive(each.name, value)
 
 

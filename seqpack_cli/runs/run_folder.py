@@ -515,7 +515,7 @@ def _describe_changes(
                     changes.append(_describe_option(option, old.get(option), value))
         elif isinstance(new, list) and isinstance(old, list):
             changes += _describe_items(old, new) or [f"other {name}"]
-        elif name in OPTIONS_APART:
+        elif name in OPTIONS_APART and plan["format"] != "seqpack.tokens":
             changes.append(_describe_option(name, old, new))
         else:
             changes.append(f"was {name} {quote(old)}, is {quote(new)}")

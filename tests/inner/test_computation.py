@@ -211,7 +211,7 @@ def test_a_leak_smaller_than_rounding_is_found() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("dtype", [getattr(torch, name) for name in DTYPES], ids=DTYPES)
 @pytest.mark.parametrize("quantity", ["outputs", "h_n", "c_n"])
 def test_result_that_is_not_finite_is_found(
     quantity: str, dtype: torch.dtype, value: float

@@ -372,7 +372,7 @@ def test_format_of_another_run_may_be_anything(tmp_path: Path, file: str, found:
     error = pack_over(
         lambda output: (output / file).write_text(json.dumps(plan)), tmp_path, overwrite=True
     )
-    assert error == "FolderError in remove_own_files"
+    assert error == "FolderError in _remove_own_files"
 
 
 CANNOT_WRITE = "MachineError in naming_failures"
@@ -398,7 +398,7 @@ def test_pack_over_what_is_not_a_file_is_done_or_refused(
 
     error = pack_over(leave, tmp_path, overwrite=overwrite)
     if name in (".lock", ".plan.json.1.tmp"):
-        refused = "FolderError in open_locked" if name == ".lock" else CANNOT_WRITE
+        refused = "FolderError in _open_locked" if name == ".lock" else CANNOT_WRITE
         assert error == (None if name != ".lock" and kind != "folder" else refused)
     elif overwrite or name in ("plan.json", "manifest.json", "shard-00000.json"):
         refusals = ("FolderError", "DifferentRunError")

@@ -53,7 +53,7 @@ from seqpack_cli.verification.verify_run import VerifyOptions
         (PackOptions, {"buckets": "many"}, "buckets is 'many', expected 'auto' or lengths"),
         (PackOptions, {"buckets": ()}, "buckets is (), expected 'auto' or lengths"),
         (PackOptions, {"buckets": (8, 0)}, "buckets is (8, 0), expected 'auto' or lengths"),
-        (VerifyOptions, {"level": "all"}, "level is 'all', expected 'structure' or"),
+        (VerifyOptions, {"level": "all"}, "level is 'all', expected None or 'structure' or"),
         (VerifyOptions, {"cell": "LSTM"}, "cell is 'LSTM', expected 'lstm' or 'gru' or 'rnn'"),
         (VerifyOptions, {"dtype": "float8"}, "dtype is 'float8'"),
         (VerifyOptions, {"sample": 0}, "sample is 0, expected at least 1"),
