@@ -509,3 +509,7 @@ def test_options_are_keywords(tmp_path: Path) -> None:
     ):
         with pytest.raises(TypeError, match=f"^{re.escape(words)}$"):
             seqpack.tokenize(tmp_path / "a.jsonl", tmp_path / "never", **given)  # type: ignore[arg-type]
+
+
+def test_dir_shows_public_names_only() -> None:
+    assert sorted(dir(seqpack)) == sorted([*seqpack.__all__, "__version__"])

@@ -53,8 +53,8 @@ class PackOptions:
 
     layout: str = option(
         "packed",
-        "Form of a batch: packed for torch's PackedSequence, padded rows, varlen rows with "
-        "cu_seqlens, or streams that carry state.",
+        "Form of a batch: torch's PackedSequence, padded rows, rows that sequences share "
+        "(cu_seqlens), or streams that carry state.",
         BATCHES,
         choices=tuple(LAYOUTS),
     )
@@ -63,15 +63,15 @@ class PackOptions:
         "Most sequences in a batch; of varlen the rows, of streams the streams.",
         BATCHES,
         kind="count",
-        shown="64, or no limit with --max-tokens; varlen: one row without padding",
+        shown="64; with --max-tokens no limit",
     )
     max_tokens: int | None = option(
         None,
-        "Most tokens in a batch, padding included for padded; of varlen the length of a row, of "
-        "streams the steps of a batch.",
+        "Most tokens in a batch, padding included; of varlen the length of a row, of streams the "
+        "steps.",
         BATCHES,
         kind="count",
-        shown="no limit; required for varlen and streams",
+        shown="no limit",
     )
     count: str | None = option(
         None,
@@ -131,16 +131,14 @@ class PackOptions:
     )
     overflow: str | None = option(
         None,
-        "A sequence longer than --max-tokens or the largest bucket: stop, drop it (counted), or, "
-        "for varlen, split it.",
+        "A sequence that does not fit: stop, drop it (counted), or, for varlen, split it.",
         BATCHES,
         choices=("error", "drop", "split"),
-        shown="varlen: split; buckets: drop; else error",
+        shown="error; varlen: split; buckets: drop",
     )
     last_batch: str = option(
         "keep",
-        "The last batch (of each bucket) if it is not full: keep it, drop it (counted), or pad it "
-        "with empty rows.",
+        "A last batch that is not full: keep it, drop it (counted), or pad it with empty rows.",
         BATCHES,
         choices=("keep", "drop", "pad"),
     )
@@ -183,8 +181,7 @@ class PackOptions:
     )
     passes: str | None = option(
         None,
-        "How often each sequence of a store is packed, such as A=2,B=0.5; with --split, of the "
-        "first split only.",
+        "How often each sequence of a store is packed, such as A=2,B=0.5.",
         WHICH,
         metavar="STORE=N,...",
         shown="1 for each store",
