@@ -97,7 +97,7 @@ def main(inputs, max_tokens, steps, backend_name, mode, device) -> None:
     """Train on the texts of INPUT in buckets, and count compilations and shapes."""
     with TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens"
-        seqpack.tokenize(inputs, tokens, seqpack.TokenizeOptions(max_length=512))
+        seqpack.tokenize(inputs, tokens, max_length=512)
         # a row of one token has no next token to learn
         options = seqpack.PackOptions(layout="padded", max_tokens=max_tokens, drop_shorter=2)
         seqpack.pack(tokens, Path(folder) / "plain", options)

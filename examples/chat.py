@@ -45,12 +45,17 @@ def make_shards(inputs: tuple[str, ...], folder: Path) -> None:
     tokenizer, tokens = folder / "tokenizer.json", folder / "tokens"
     # of the lines of the files as text: messages with the JSON around them
     words = {"vocab_size": 1000, "special_tokens": MARKS, "file_format": "text"}
-    seqpack.train_tokenizer(inputs, tokenizer, seqpack.TrainTokenizerOptions(**words))
-    fields = {"messages_field": "messages", "tools_field": "tools"}
-    chat = seqpack.TargetOptions(**fields, chat_template=Path(__file__).with_name("chat.jinja"))
-    options = seqpack.TokenizeOptions(str(tokenizer), targets=chat, max_length=MAX_LENGTH)
-    seqpack.tokenize(inputs, tokens, options)
-    seqpack.pack(tokens, folder / "shards", seqpack.PackOptions(layout="varlen", max_tokens=512))
+    seqpack.train_tokenizer(inputs, tokenizer, **words)
+    seqpack.tokenize(
+        inputs,
+        tokens,
+        tokenizer=tokenizer,
+        messages_field="messages",
+        tools_field="tools",
+        chat_template=Path(__file__).with_name("chat.jinja"),
+        max_length=MAX_LENGTH,
+    )
+    seqpack.pack(tokens, folder / "shards", layout="varlen", max_tokens=512)
 
 
 def compute_loss(model: nn.Module, batch: seqpack.VarlenTensors) -> torch.Tensor:

@@ -53,7 +53,7 @@ def main(inputs, output, label, steps, device) -> None:
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
         keep = {"keep": [f"{label}:class", "id:text"], "max_length": 100, "overflow": "truncate"}
-        manifest, _ = seqpack.tokenize(inputs, f"{folder}/s", seqpack.TokenizeOptions(**keep))
+        manifest, _ = seqpack.tokenize(inputs, f"{folder}/s", **keep)
         dataset = seqpack.StoreDataset(f"{folder}/s")
         classes = dataset.class_names(label)
         loader = make_loader(dataset, "train", label, shuffle=True)

@@ -97,11 +97,11 @@ def main(inputs, tokenizer, document, batch_size, max_tokens, **training) -> Non
     """Train on the texts of INPUT with and without a carried state; print both perplexities."""
     with TemporaryDirectory() as folder:
         tokens, shards = Path(folder) / "tokens", Path(folder) / "shards"
-        ends = seqpack.TokenizeOptions(tokenizer, bos="<bos>", eos="<eos>", document=document)
-        seqpack.tokenize(inputs, tokens, ends)
+        ends = {"bos": "<bos>", "eos": "<eos>", "document": document}
+        seqpack.tokenize(inputs, tokens, tokenizer=tokenizer, **ends)
         streams = {"batch_size": batch_size, "max_tokens": max_tokens, "shuffle": True}
         shares = "train=0.9,validation=0.1"  # of the documents
-        seqpack.pack(tokens, shards, seqpack.PackOptions("streams", split=shares, **streams))
+        seqpack.pack(tokens, shards, layout="streams", split=shares, **streams)
         without, carried = (train(shards, carries, **training) for carries in (False, True))
     for epoch, pair in enumerate(zip(without, carried, strict=True), start=1):
         click.echo("epoch {}: perplexity {:.2f} without state, {:.2f} carried".format(epoch, *pair))

@@ -95,12 +95,10 @@ def main(folders, steps, device) -> None:
         work = Path(folder)
         lines = chain.from_iterable(map(iter_lines, files))
         (work / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        words = seqpack.DocumentOptions(text_field="words")
-        options = seqpack.TokenizeOptions("bytes", documents=words, keep=["tags:tags"])
-        manifest, _ = seqpack.tokenize(work / "lines.jsonl", work / "tokens", options)
-        shares = "train=0.8,test=0.2"
-        rows = seqpack.PackOptions(max_tokens=1024, shuffle=True, window=1024, split=shares)
-        seqpack.pack(work / "tokens", work / "shards", rows)
+        words = {"text_field": "words", "keep": ["tags:tags"]}
+        manifest, _ = seqpack.tokenize(work / "lines.jsonl", work / "tokens", **words)
+        rows = {"max_tokens": 1024, "shuffle": True, "window": 1024}
+        seqpack.pack(work / "tokens", work / "shards", split="train=0.8,test=0.2", **rows)
         dataset, held_out = (
             seqpack.ShardDataset(work / "shards" / name, labels="tags")
             for name in ("train", "test")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -66,3 +67,8 @@ def test_tests_and_files_that_a_page_names_exist(path: Path) -> None:
         if file:
             assert any(found.endswith(file) for found in paths), code
     assert num_tests or path.name != "reliability.md"
+
+
+def test_options_page_is_that_of_the_commands() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "make_options_page.py"))
+    assert (ROOT / "docs" / "options.md").read_text() == made["spell_page"]()
