@@ -46,15 +46,9 @@ def make_shards(inputs: tuple[str, ...], folder: Path) -> None:
     # of the lines of the files as text: messages with the JSON around them
     words = {"vocab_size": 1000, "special_tokens": MARKS, "file_format": "text"}
     seqpack.train_tokenizer(inputs, tokenizer, **words)
-    seqpack.tokenize(
-        inputs,
-        tokens,
-        tokenizer=tokenizer,
-        messages_field="messages",
-        tools_field="tools",
-        chat_template=Path(__file__).with_name("chat.jinja"),
-        max_length=MAX_LENGTH,
-    )
+    chat = {"messages_field": "messages", "tools_field": "tools", "max_length": MAX_LENGTH}
+    template = Path(__file__).with_name("chat.jinja")
+    seqpack.tokenize(inputs, tokens, tokenizer=tokenizer, chat_template=template, **chat)
     seqpack.pack(tokens, folder / "shards", layout="varlen", max_tokens=512)
 
 
