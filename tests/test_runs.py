@@ -895,3 +895,21 @@ def test_folder_that_takes_no_file_is_named(work: Work, place: Path, name: str, 
     assert f"Error: {place}/out" in result.stderr
     assert result.stderr.endswith(f": {os.strerror(code)}\n\nhint: choose another -o\n")
     assert list(place.iterdir()) == []
+
+
+def test_inputs_that_differ_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        Path(f"{name}.txt").write_text(f"{name}\n")
+    assert run("tokenize", "a.txt", "b.txt", "-o", "store", "-q").exit_code == 0
+    for inputs, change in (
+        (["a.txt"], "b.txt is not among the inputs"),
+        (["a.txt", "b.txt", "c.txt"], "c.txt is new"),
+        (["b.txt", "a.txt"], "other sources, or another order"),
+    ):
+        result = run("tokenize", *inputs, "-o", "store")
+        assert result.exit_code == 4
+        assert f"store: holds a run that differs: {change}; it was made by: " in result.stderr
+    Path("b.txt").write_text("other\n")
+    result = run("tokenize", "a.txt", "b.txt", "-o", "store")
+    assert "holds a run that differs: b.txt has changed; it was made by: seqpack" in result.stderr

@@ -514,7 +514,7 @@ def _describe_changes(
                 if not _is_in(value, old.get(option)):
                     changes.append(_describe_option(option, old.get(option), value))
         elif isinstance(new, list) and isinstance(old, list):
-            changes += _describe_items(old, new) or [f"other {name}"]
+            changes += _describe_items(old, new) or [f"other {name}, or another order"]
         elif name in OPTIONS_APART and plan["format"] != "seqpack.tokens":
             changes.append(_describe_option(name, old, new))
         else:
