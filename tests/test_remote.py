@@ -288,3 +288,19 @@ def test_manifest_that_is_too_large_is_not_read(text: Path, url: str) -> None:
     result = run("inspect", f"{url}/store")
     assert result.exit_code == 4
     assert re.search(r"manifest.json: [\d,]+ bytes, expected at most", result.stderr)
+
+
+def test_cache_keeps_what_was_used_last(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenize(text, f"{url}/store", executor=HERE)
+    options = PackOptions(batch_size=40, shard_bytes=1)
+    manifest, _ = pack(f"{url}/store", f"{url}/shards", options, executor=HERE)
+    first, second, third = manifest["shards"]
+    room = first["bytes"] + max(second["bytes"], third["bytes"])
+    monkeypatch.setenv("SEQPACK_CACHE_BYTES", str(room))
+    monkeypatch.setenv("SEQPACK_CACHE_DIR", str(text.parent / "small"))
+    for number in (0, 1, 0, 2):
+        assert open_shards(f"{url}/shards")[number] is not None
+    names = {path.name for path in (text.parent / "small").iterdir() if len(path.name) == 64}
+    assert names == {first["blake3"], third["blake3"]}
