@@ -32,7 +32,7 @@ def spell_page() -> str:
         groups: dict[str, list[str]] = {group: [] for group in getattr(command, "groups", ())}
         for param in command.get_params(inner):
             record = param.get_help_record(inner) if isinstance(param, click.Option) else None
-            if record is None or param.name == "help":
+            if record is None or "--help" in param.opts:
                 continue
             option, text = (re.sub(r"([|<])", r"\\\1", part) for part in record)
             text, _, default = text.partition("  [default: ")
