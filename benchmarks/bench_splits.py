@@ -32,7 +32,7 @@ from machine import describe_machine
 from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_store
-from seqpack_cli.batching.splits import parse_splits
+from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore

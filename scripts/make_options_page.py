@@ -11,7 +11,7 @@ import click
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from seqpack_cli.cli.main import main
-from seqpack_cli.cli.options import RUN
+from seqpack_cli.runs.options import RUN
 
 HEAD = """\
 # Options

@@ -19,7 +19,7 @@ from seqpack_cli.batching.shares import (
     split_items,
 )
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import check_options, option
+from seqpack_cli.runs.options import RUN, check_options, option
 
 if TYPE_CHECKING:
     from seqpack_cli.batching.splits import Splits
@@ -33,12 +33,7 @@ DEFAULT_NUM_PAIR_BUCKETS = 1024
 MAX_SPLITS = 1000
 SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
-WHICH, BATCHES, ROWS, FILES = (
-    "Which sequences",
-    "Batches",
-    "Rows of varlen and streams",
-    "Files and the run",
-)
+WHICH, BATCHES, ROWS = "Which sequences", "Batches", "Rows of varlen and streams"
 
 
 @dataclass(frozen=True)
@@ -230,7 +225,7 @@ class PackOptions:
         metavar="ID",
         shown="the tokenizer's pad token, or 0",
     )
-    shard_bytes: int = option(64 << 20, "Largest size of a shard file.", FILES, kind="size")
+    shard_bytes: int = option(64 << 20, "Largest size of a shard file.", RUN, kind="size")
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -18,11 +18,11 @@ from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT
 from seqpack_cli.files.places import Place
-from seqpack_cli.runs.options import make_options
-from seqpack_cli.tokens.options import FILES, IDS, ImportOptions
+from seqpack_cli.runs.options import RUN, make_options
+from seqpack_cli.tokens.options import IDS, ImportOptions
 
 
-@click.command("import", cls=GroupedCommand, groups=(IDS, DOCUMENTS, INPUT, FILES))
+@click.command("import", cls=GroupedCommand, groups=(IDS, DOCUMENTS, INPUT, RUN))
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
 @options_of(ImportOptions)

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
+from seqpack_cli.batching.options import WHICH
 from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE, OutputType, SampleType
-from seqpack_cli.runs.options import Option, list_options, spell_flag
-from seqpack_cli.runs.workers import EXECUTORS, RUN, Executor
+from seqpack_cli.runs.options import RUN, Option, list_options, spell_flag
+from seqpack_cli.runs.workers import EXECUTORS, Executor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KINDS: dict[str, Any] = {
@@ -144,7 +145,7 @@ decoder_option = click.option(
     multiple=True,
     metavar="STORE",
     cls=GroupedOption,
-    group="Which sequences",
+    group=WHICH,
     help="Token store of the decoder's side: its documents and those of STORE are packed as pairs. "
     "Once for each STORE.  [default: single sequences]",
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from seqpack_cli.batching.options import BATCHES, FILES, ROWS, WHICH, PackOptions
+from seqpack_cli.batching.options import BATCHES, ROWS, WHICH, PackOptions
 from seqpack_cli.cli.options import (
     GroupedCommand,
     decoder_option,
@@ -19,9 +19,10 @@ from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.cli.values import PLACE
 from seqpack_cli.files.places import Place
+from seqpack_cli.runs.options import RUN
 
 
-@click.command("pack", cls=GroupedCommand, groups=(BATCHES, ROWS, WHICH, FILES))
+@click.command("pack", cls=GroupedCommand, groups=(BATCHES, ROWS, WHICH, RUN))
 @click.argument("stores", type=PLACE, nargs=-1, required=True, metavar="STORE...")
 @output_option("Folder to create for the shards.")
 @options_of(PackOptions)

@@ -19,12 +19,12 @@ from seqpack_cli.cli.output import print_json, print_lines
 from seqpack_cli.cli.progress import show_progress
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT
 from seqpack_cli.files.places import Place
-from seqpack_cli.runs.options import make_options
+from seqpack_cli.runs.options import RUN, make_options
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.tokens.options import FILES, TARGETS, TOKENS, TokenizeOptions
+from seqpack_cli.tokens.options import TARGETS, TOKENS, TokenizeOptions
 
 
-@click.command("tokenize", cls=GroupedCommand, groups=(TOKENS, DOCUMENTS, TARGETS, INPUT, FILES))
+@click.command("tokenize", cls=GroupedCommand, groups=(TOKENS, DOCUMENTS, TARGETS, INPUT, RUN))
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]")
 @output_option("Folder to create for the token store.")
 @options_of(TokenizeOptions)

@@ -33,7 +33,7 @@ from seqpack_cli.errors import (
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 WRONG = object()  # returned for a value that is not of the annotated type
-NO_CLASSES = (Any, typing.TypeVar)
+RUN = "Files and the run"  # heading of --help for what every run has
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def check_options(options: Any) -> None:
 
     Raises:
         TypeError: a field is of another type.
-        ValueError: it is no choice, or out of range.
+        ValueError: a value is not one of the choices, or out of range.
     """
     kinds = _find_types(options.__class__)
     for each in fields(options):
@@ -270,7 +270,7 @@ def spell_command(
     """Return the command line of a run.
 
     None if it cannot be typed: a name has control characters, or is not Unicode. URLs with secrets
-    never come this far: `url.check_address` refuses them.
+    never come this far: `places.check_address` refuses them.
 
     Args:
         options: a dataclass whose fields are the options of the command.

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from seqpack_cli.errors import MachineError, OptionError, check_choice
 from seqpack_cli.limits import LIMITS, Limits, set_limits
-from seqpack_cli.runs.options import check_options, option
+from seqpack_cli.runs.options import RUN, check_options, option
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
 EXECUTORS = ("local", "ray")
-RUN = "Files and the run"  # heading of --help
 END_SECONDS = 15.0  # of Ray, to end tasks, and a cluster that was started for the run
 FEWER_HINT = "run the same command again with fewer workers (--num-workers 1): it continues"
 START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.{} import serve; serve({})"

@@ -11,9 +11,9 @@ from seqpack_cli.corpus.formats import IDS_FORMATS, TEXT_FORMATS
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT, DocumentOptions, FileOptions
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
 from seqpack_cli.files.places import AnyPath
-from seqpack_cli.runs.options import check_options, option, spell_flag
+from seqpack_cli.runs.options import RUN, check_options, option, spell_flag
 
-TOKENS, TARGETS, IDS, FILES = "Tokens", "Targets", "Ids and their fields", "Files and the run"
+TOKENS, TARGETS, IDS = "Tokens", "Targets", "Ids and their fields"
 BYTES = "bytes"  # the tokenizer that needs no file
 FIELD_OPTIONS = {
     "prompt_field": "--prompt-field",
@@ -35,7 +35,7 @@ def _keep_option(kinds: str) -> Any:
 
 def _part_bytes_option() -> Any:
     text = "Bytes of input for one part file of the store; it does not change the sequences."
-    return option(64 << 20, text, FILES, kind="size")
+    return option(64 << 20, text, RUN, kind="size")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class TokenizeOptions:
     encoder: str = option(
         "auto",
         "Library that tokenizes; the ids are the same. auto: the faster one.",
-        FILES,
+        RUN,
         choices=("auto", "fastokens", "tokenizers"),
     )
 

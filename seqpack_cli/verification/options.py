@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.places import AnyPath
-from seqpack_cli.runs.options import check_options, option, spell_flag
+from seqpack_cli.runs.options import RUN, check_options, option, spell_flag
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 MODEL = "model"  # follows on roundtrip where a user's model is checked
@@ -16,7 +16,7 @@ CELLS = ("lstm", "gru", "rnn")
 # Options of the test model, which a model of the user's replaces.
 TEST_MODEL = ("cell", "num_layers", "bidirectional", "hidden_size", "compare", "every_batch")
 MIN_HIDDEN_SIZE = 4  # the outputs of fewer units may all be near zero by chance
-WHAT, TEST, OWN, RUN = "What to check", "The test model", "Your own model", "The run"
+WHAT, TEST, OWN = "What to check", "The test model", "Your own model"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ BUCKET = "import"
 INTEGERS = [1, 2, 3, 4, 5, 8]  # dtype codes of Megatron-LM
 FAIRSEQ = [*INTEGERS, 9, 10]
 HINT = "copy the pair again, or make it again"
-DATASET: Documents = [[[1, 2, 3]], [], [[4], [], [5, 6]], [[]], [[7]], []]
 
 
 def documents(max_id: int = 99) -> st.SearchStrategy[Documents]:

@@ -233,6 +233,14 @@ def test_a_killed_worker_costs_its_part_and_not_the_run(
     assert len([path for path, then in made.items() if path.stat().st_mtime_ns != then]) <= 1
 
 
+def check_continued(ended: tuple[int, str], output: Path, store: dict[str, str]) -> None:
+    """Assert that a run kept what an earlier one had finished, and made the rest."""
+    code, stderr = ended
+    assert code == 0
+    assert "parts were already finished" in stderr
+    assert hash_folder(output) == store
+
+
 def test_an_interrupted_run_leaves_nothing_half_written_and_continues(
     cluster: Machine, text: Path, store: dict[str, str], tmp_path: Path
 ) -> None:
@@ -244,10 +252,7 @@ def test_an_interrupted_run_leaves_nothing_half_written_and_continues(
         stderr = process.communicate(timeout=LIMIT_SECONDS)[1]
     assert (process.returncode, stderr) == (130, INTERRUPTED)
     assert [*output.glob(".*")] == []
-    code, stderr = cluster.run(*tokenize(text, output))
-    assert code == 0
-    assert "parts were already finished" in stderr
-    assert hash_folder(output) == store
+    check_continued(cluster.run(*tokenize(text, output)), output, store)
 
 
 def test_a_lost_node_costs_its_parts_and_not_the_run(
@@ -274,10 +279,7 @@ def test_a_killed_node_ends_the_run_which_continues(
             machine.kill(name)
             stdout, stderr = process.communicate(timeout=LIMIT_SECONDS)
         assert (process.returncode, stdout, stderr) == (5, "", LOST)
-        code, stderr = machine.run(*tokenize(text, output))
-    assert code == 0
-    assert "parts were already finished" in stderr
-    assert hash_folder(output) == store
+        check_continued(machine.run(*tokenize(text, output)), output, store)
 
 
 def test_a_cluster_with_a_token(text: Path, store: dict[str, str], tmp_path: Path) -> None:
