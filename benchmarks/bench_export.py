@@ -30,7 +30,7 @@ from seqpack_cli.shards.exports.arrow_tables import SequenceTables
 from seqpack_cli.shards.exports.formats import FORMATS
 from seqpack_cli.shards.exports.parquet_files import open_parquet
 from seqpack_cli.shards.exports.source import StoreSource
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 
 LISTS = ("input_ids", "labels")
 SPLIT = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in LISTS}

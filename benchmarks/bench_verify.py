@@ -149,7 +149,7 @@ def hash_all(files: list[Path]) -> list[str]:
 def measure_integers(path: Path, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time the levels that compare integers, and BLAKE3 of the same files, in turn."""
     shards = open_shards(path)
-    stores, num_tokens = open_packed_stores(shards).stores, shards.manifest["ledger"]["num_tokens"]
+    stores, num_tokens = open_packed_stores(shards).folders, shards.manifest["ledger"]["num_tokens"]
     parts = [(store, part) for store in stores for part in store.manifest["parts"]]
     files = [store.path / file["name"] for store, part in parts for file in part["files"]]
     files += [path / entry["name"] for entry in shards.manifest["shards"]]

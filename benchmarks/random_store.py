@@ -15,11 +15,14 @@ from blake3 import blake3
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.run_folder import hold_folder
-from seqpack_cli.tokens.columns.part_columns import columns_name, write_part_columns
-from seqpack_cli.tokens.indexed_dataset import choose_dtype, write_index
+from seqpack_cli.tokens.manifest import describe_plan, make_manifest
 from seqpack_cli.tokens.options import TokenizeOptions
-from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.tokenize_plan import make_plan
+from seqpack_cli.tokens.part_files import (
+    choose_dtype,
+    columns_name,
+    write_index,
+    write_part_columns,
+)
 from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
 
 SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
@@ -42,7 +45,8 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
     tokenizer_json = make_tokenizer_json(vocab_size)
     vocabulary = describe_vocabulary(tokenizer_json)
     source = Source(f"{num_tokens} tokens, {mean_length} a sequence", "txt", "line", num_tokens)
-    plan = make_plan([source], vocabulary, TokenizeOptions())
+    options = {**TokenizeOptions().record(), "chat": {}, "keep": []}
+    plan = describe_plan("tokenize", vocabulary, options, [source])
     with hold_folder(folder) as run:
         run.begin(plan, overwrite=False)
         if run.manifest is not None:

@@ -43,19 +43,16 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.streams import StreamsBatch
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
-    from seqpack_cli.tokens.columns.column import Column
-    from seqpack_cli.tokens.columns.text_values import TextValues
-    from seqpack_cli.tokens.combined_store import CombinedStore
+    from seqpack_cli.tokens.columns import Column
     from seqpack_cli.tokens.imports.import_run import import_store
-    from seqpack_cli.tokens.open_store import open_store
     from seqpack_cli.tokens.options import (
         ImportOptions,
         TargetOptions,
         TokenizeOptions,
         TrainTokenizerOptions,
     )
-    from seqpack_cli.tokens.origin import Origin
-    from seqpack_cli.tokens.token_store import TokenStore
+    from seqpack_cli.tokens.store import Origin, StoreFolder, TokenStore, open_store
+    from seqpack_cli.tokens.text_values import TextValues
     from seqpack_cli.tokens.tokenize_run import tokenize
     from seqpack_cli.tokens.train_tokenizer import train_tokenizer
     from seqpack_cli.training.batch_tensors import (
@@ -93,8 +90,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Batch": "shards.layouts",
     "CheckReport": "verification.user_models.model_report",
-    "Column": "tokens.columns.column",
-    "CombinedStore": "tokens.combined_store",
+    "Column": "tokens.columns",
     "Control": "verification.report",
     "DataError": "errors",
     "DocumentOptions": "corpus.options",
@@ -116,7 +112,7 @@ _MODULE_OF = {
     "ModelOptions": "verification.options",
     "ModelReport": "verification.user_models.model_report",
     "OptionError": "errors",
-    "Origin": "tokens.origin",
+    "Origin": "tokens.store",
     "PackOptions": "batching.options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
@@ -135,14 +131,15 @@ _MODULE_OF = {
     "ShardSet": "shards.shard_set",
     "SplitsReport": "verification.report",
     "StoreBatches": "training.store_batches",
+    "StoreFolder": "tokens.store",
     "StoreDataset": "training.store_dataset",
     "StreamSlice": "training.epoch_plan",
     "StreamTensors": "training.batch_tensors",
     "StreamsBatch": "shards.streams",
-    "TextValues": "tokens.columns.text_values",
+    "TextValues": "tokens.text_values",
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
-    "TokenStore": "tokens.token_store",
+    "TokenStore": "tokens.store",
     "TargetOptions": "tokens.options",
     "TokenizeOptions": "tokens.options",
     "TrackedLoader": "training.tracked_loader",
@@ -160,7 +157,7 @@ _MODULE_OF = {
     "import_store": "tokens.imports.import_run",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
-    "open_store": "tokens.open_store",
+    "open_store": "tokens.store",
     "pack": "shards.pack_run",
     "pack_sequence": "shards.sequence_arrays",
     "pad_sequence": "shards.sequence_arrays",
@@ -179,7 +176,6 @@ __all__ = [
     "Batch",
     "CheckReport",
     "Column",
-    "CombinedStore",
     "Control",
     "DataError",
     "DocumentOptions",
@@ -220,6 +216,7 @@ __all__ = [
     "SplitsReport",
     "StoreBatches",
     "StoreDataset",
+    "StoreFolder",
     "StreamSlice",
     "StreamTensors",
     "StreamsBatch",

@@ -34,7 +34,6 @@ from oracle.imports import write_pair
 from oracle.stores import PageStore, StoreWriter, read_store
 
 from seqpack_cli import (
-    CombinedStore,
     DataError,
     Executor,
     FolderError,
@@ -266,7 +265,7 @@ def test_several_stores_are_read_as_one(place: Path) -> None:
     pages = write_sides(place, given, given, given)
     paths = [page.folder for page in pages]
     store = open_store(paths)
-    assert isinstance(store, CombinedStore)
+    assert [folder.path for folder in store.folders] == paths
     check_reads(store, pages)
     check_columns(store, StoreDataset(paths), pages)
     assert store.columns["lang"].class_names == ("w", "x", "y", "z")

@@ -17,10 +17,9 @@ from seqpack_cli.reporting.opened import Opened, name_entry
 from seqpack_cli.reporting.target_counts import count_targets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import TextValues
 
 MAX_BINS = 8  # of a histogram of values
 MAX_EXAMPLE_CHARACTERS = 200
@@ -180,9 +179,9 @@ def _iter_values(opened: Opened, column: Column) -> Iterator[Values]:
             yield _read_shard(shard, column, has_filler=has_filler)
             let_pages_go(shard.tensors[column.tensor_name])
         return
-    for part in opened.stored_columns.iter_parts():
-        values = part.view(column.name)
-        yield values if column.is_text else part.finish(column.name, values)
+    for number in opened.fetch_columns():
+        values = opened.view_column(number, column.name)
+        yield values if column.is_text else opened.finish_values(number, column.name, values)
         opened.let_pages_go()
 
 

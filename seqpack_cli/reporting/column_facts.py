@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpack_cli.reporting.wording import count, cut, quote_text, show_bytes, show_share
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 MAX_LISTED_COLUMNS = 130  # of the classes of a column: they fit three lines of a terminal
 MAX_NAME_COLUMNS = 24  # of a class

@@ -22,7 +22,7 @@ from seqpack_cli.reporting.verdict import judge, judge_kinds, judge_pairs
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 @checks_arguments

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.ranges import find_differing, to_offsets
-from seqpack_cli.tokens.columns.class_kind import map_numbers
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import find_differing_values
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values, map_numbers
+from seqpack_cli.tokens.text_values import find_differing_values
 
 MAX_PLACES = 5  # where values differ that are described
 Lengths = tuple[np.ndarray, np.ndarray]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from seqpack_cli.reporting.text_hashes import TextHashes, cut_ranges
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
-def count_duplicates(store: AnyStore) -> dict[str, int]:
+def count_duplicates(store: TokenStore) -> dict[str, int]:
     """Count the documents that have tokens, and those that repeat an earlier one of them.
 
     Raises:

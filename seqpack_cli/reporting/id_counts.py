@@ -20,7 +20,7 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 LEAST_TABLE_ID = 1 << 16  # below this a table costs nothing
 MAX_EXAMPLES = 5
@@ -81,13 +81,11 @@ def count_ids(
 class _PartRun:
     """The ids of one part of a token store, sequence by sequence."""
 
-    def __init__(self, store: AnyStore, number: int) -> None:
+    def __init__(self, store: TokenStore, number: int) -> None:
         self.ids, self._starts = store.view_part(number)
-        its_store, inside = store.find_part(number)
-        part = its_store.manifest["parts"][inside]
-        self.name = f"{its_store.path / part['name']}.bin: sequence"
-        self.first = int(its_store.part_offsets[inside])  # in its store
-        self._first_of_all = int(store.part_offsets[number])
+        folder, self._first_of_all = store.folder_of(number), int(store.part_offsets[number])
+        self.name = f"{folder.path / store.parts[number]['name']}.bin: sequence"
+        self.first = self._first_of_all - folder.first_sequence
         self._lengths = store.part_lengths(number)
 
     def iter_tokens(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -168,7 +166,7 @@ def _count_cells(opened: AnyOpened) -> int:
     return int(ledger["num_tokens"] + ledger["num_padding_cells"])
 
 
-def _iter_parts(store: AnyStore) -> Iterator[_PartRun]:
+def _iter_parts(store: TokenStore) -> Iterator[_PartRun]:
     for number in range(store.num_parts):
         yield _PartRun(store, number)
         store.let_pages_go()

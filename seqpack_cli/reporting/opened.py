@@ -17,18 +17,17 @@ from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_manifest import SplitSet, open_splits
-from seqpack_cli.tokens.open_store import (
+from seqpack_cli.tokens.store import (
     AnyPaths,
-    AnyStore,
+    TokenStore,
     name_stores,
     open_store,
     open_stores,
     parse_places,
 )
-from seqpack_cli.tokens.token_store import TokenStore
 
 Opened = TokenStore | ShardSet
-AnyOpened = AnyStore | ShardSet  # with several stores as one
+AnyOpened = TokenStore | ShardSet  # with several stores as one
 AnyKind = TypeVar("AnyKind", bound=AnyOpened | SplitSet)
 
 
@@ -108,7 +107,7 @@ def show_path(opened: AnyOpened) -> str:
     return str(opened.path) if isinstance(opened, ShardSet) else opened.shown_path
 
 
-def find_store(opened: AnyOpened, *, check_indices: bool = True) -> AnyStore | None:
+def find_store(opened: AnyOpened, *, check_indices: bool = True) -> TokenStore | None:
     """Return the token store; of shards theirs, None if one is missing, changed or damaged.
 
     Args:
@@ -123,7 +122,7 @@ def find_store(opened: AnyOpened, *, check_indices: bool = True) -> AnyStore | N
         return None
 
 
-def describe_origin(store: AnyStore | None, index: int) -> dict[str, Any] | None:
+def describe_origin(store: TokenStore | None, index: int) -> dict[str, Any] | None:
     """Return the source, record, document and piece of a sequence; None without its store.
 
     Of several stores, `store_name` is the name that `--passes` has for its store.
@@ -139,15 +138,15 @@ def describe_origin(store: AnyStore | None, index: int) -> dict[str, Any] | None
         )
     origin = asdict(store.locate(index))
     found = {**origin, **{name: spell_path(origin[name]) for name in ("store", "source")}}
-    if len(store.stores) > 1:
-        paths = [str(each.path) for each in store.stores]
+    if len(store.folders) > 1:
+        paths = [str(each.path) for each in store.folders]
         found["store_name"] = list_store_names(store)[paths.index(origin["store"])]
     return found
 
 
-def list_store_names(store: AnyStore) -> list[str]:
+def list_store_names(store: TokenStore) -> list[str]:
     """Return the names of several stores as printable text; none if there is only one."""
-    names = name_stores([each.path for each in store.stores])
+    names = name_stores([each.path for each in store.folders])
     return list(map(spell_path, names)) if len(names) > 1 else []
 
 

@@ -20,12 +20,12 @@ from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 def compare_pair_plans(
-    encoder: AnyStore,
-    decoder: AnyStore,
+    encoder: TokenStore,
+    decoder: TokenStore,
     progress: Progress | None = None,
     *,
     keep_without_target: bool = False,
@@ -61,8 +61,8 @@ def compare_pair_plans(
     return {
         "kind": "plans",
         "path": " + ".join(store.shown_path for store in (encoder, decoder)),
-        "stores": [str(each.path) for each in encoder.stores],
-        "decoder_stores": [str(each.path) for each in decoder.stores],
+        "stores": [str(each.path) for each in encoder.folders],
+        "decoder_stores": [str(each.path) for each in decoder.folders],
         **{name: both[name] for name in names},
         "longest": [int(side.longest.max()) for side in sides],
         "plans": list(plans.values()),

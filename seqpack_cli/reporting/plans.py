@@ -15,7 +15,7 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
+from seqpack_cli.tokens.store import AnyPaths, TokenStore, open_stores, parse_places
 
 
 @checks_arguments
@@ -56,7 +56,7 @@ def plan(
 
 
 def compare_plans(
-    store: AnyStore, progress: Progress | None = None, *, keep_without_target: bool = False
+    store: TokenStore, progress: Progress | None = None, *, keep_without_target: bool = False
 ) -> dict[str, Any]:
     """Plan a store in many ways and return the numbers of each; 0.8 us per sequence for all.
 
@@ -78,7 +78,7 @@ def compare_plans(
     return {
         "kind": "plans",
         "path": store.shown_path,
-        "stores": [str(each.path) for each in store.stores],
+        "stores": [str(each.path) for each in store.folders],
         "num_sequences": kept.num_sequences,
         "num_tokens": kept.num_tokens,
         "num_sequences_without_target": len(store) - kept.num_sequences,  # which are not packed

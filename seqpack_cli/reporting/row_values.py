@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, read_rows, read_values
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import Slices, TokenStore, read_rows, read_values
 
 
-def read_sequence_values(store: AnyStore, index: int) -> dict[str, Any]:
+def read_sequence_values(store: TokenStore, index: int) -> dict[str, Any]:
     """Return the value of each column for a sequence; a list, one per token, where it has many.
 
     Raises:

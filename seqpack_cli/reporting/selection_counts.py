@@ -8,7 +8,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 
 def describe_stores(manifest: dict[str, Any]) -> list[dict[str, Any]]:

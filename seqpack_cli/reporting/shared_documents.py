@@ -17,7 +17,7 @@ from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.text_hashes import TextHashes, cut_ranges
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import read_original_indices
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 
 MAX_EXAMPLES = 3
 SIDES = ("a", "b")
@@ -40,7 +40,7 @@ def find_shared(first: Opened, second: Opened) -> dict[str, Any]:
         "without_stores": [side for side, each in zip(SIDES, read, strict=True) if each is None]
     }
     sides = [each for each in read if each is not None]
-    makers = {store.manifest["made_by"] for side in sides for store in side.store.stores}
+    makers = {store.manifest["made_by"] for side in sides for store in side.store.folders}
     found["has_other_hashes"] = len(makers) > 1
     num_shared, num_shared_texts = [0, 0], 0
     examples = np.empty(0, np.uint64)
@@ -125,9 +125,7 @@ def _locate(sides: list[TextHashes], hashes: np.ndarray) -> list[dict[str, Any]]
 def _iter_alike(first: TokenStore, second: TokenStore) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the hashes of the same documents of two stores, whose parts may end elsewhere."""
     nothing = np.empty(0, np.uint64)
-    parts = [
-        (part.hashes for part in store.stored_columns.iter_parts()) for store in (first, second)
-    ]
+    parts = [map(store.part_hashes, store.fetch_columns()) for store in (first, second)]
     rest = [nothing, nothing]
     while True:
         for place, hashes in enumerate(rest):

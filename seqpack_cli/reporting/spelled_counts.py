@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.reporting.opened import list_store_names, spell_path, spell_source
-from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.spelled_tokens import MAX_PLACES, read_spelled_tokens
+from seqpack_cli.tokens.store import TokenStore
 
 
-def describe_spelled(store: AnyStore | None) -> dict[str, Any]:
+def describe_spelled(store: TokenStore | None) -> dict[str, Any]:
     """Return the number of such tokens and, token by token, their counts and first records.
 
     Each is None where it is not known: without the store, or if an older seqpack wrote one. The
@@ -20,10 +20,10 @@ def describe_spelled(store: AnyStore | None) -> dict[str, Any]:
     """
     if store is None:
         return {"num_tokens": None, "tokens": None}
-    number = sum(each.manifest["ledger"]["num_special_tokens_in_text"] for each in store.stores)
+    number = sum(each.manifest["ledger"]["num_special_tokens_in_text"] for each in store.folders)
     found: dict[str, dict[str, Any]] = {}
     names: list[str | None] = [*list_store_names(store)] or [None]
-    for each, name in zip(store.stores, names, strict=True):
+    for each, name in zip(store.folders, names, strict=True):
         entries = read_spelled_tokens(each.path, each.manifest)
         if entries is None:
             return {"num_tokens": number, "tokens": None}

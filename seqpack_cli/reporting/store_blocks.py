@@ -11,8 +11,8 @@ import numpy as np
 
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.store import TokenStore
 
 
 def iter_blocks(
@@ -49,11 +49,10 @@ def read_block_column(store: TokenStore, name: str, start: int, stop: int) -> Va
         FolderError: it holds an impossible value.
     """
     part, inside = _find_part(store, start)
-    columns = store.stored_columns.open_part(part)
     entries = slice(inside, inside + stop - start)
     if store.columns[name].is_per_token:
         entries = _find_tokens(store, start, stop)
-    return columns.finish(name, columns.view(name)[entries])
+    return store.finish_values(part, name, store.view_column(part, name)[entries])
 
 
 def _find_part(store: TokenStore, index: int) -> tuple[int, int]:

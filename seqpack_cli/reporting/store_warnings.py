@@ -11,12 +11,12 @@ from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.target_warnings import find_warnings
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 
 
 def find_own_warnings(
-    opened: Opened | SplitSet, store: AnyStore | None, counted: dict[str, tuple[int, int]]
+    opened: Opened | SplitSet, store: TokenStore | None, counted: dict[str, tuple[int, int]]
 ) -> list[dict[str, Any]]:
     """Return what may be wrong; of shards whose token store is damaged, what they tell alone."""
     try:

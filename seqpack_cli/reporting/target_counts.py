@@ -17,8 +17,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.opened import Opened, name_entry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS, Column
 
 NUM_BINS = 10  # of the shares of rows
 
@@ -79,9 +78,9 @@ def _iter_rows(opened: Opened, column: Column) -> Iterator[tuple[np.ndarray, np.
         for number in range(opened.num_shards):
             yield from _iter_rows_of_shard(opened.open_shard(number), column)
         return
-    for number, part in enumerate(opened.stored_columns.iter_parts()):
+    for number in opened.fetch_columns():
         lengths = opened.part_lengths(number)
-        values = part.finish(column.name, part.view(column.name))
+        values = opened.part_column(number, column.name)
         starts = to_offsets(lengths)[:-1]
         if len(starts):
             yield _add_up(np.asarray(values), starts), lengths

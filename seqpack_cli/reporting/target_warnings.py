@@ -14,9 +14,8 @@ import numpy as np
 
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import StoreFolder, TokenStore
 from seqpack_cli.tokens.vocabulary import build_tokenizer, list_special_tokens
 
 OPTIONS = (
@@ -56,15 +55,15 @@ HINTS = {  # by the first of these options that the store has
 }
 
 
-def list_target_options(store: AnyStore | None) -> list[dict[str, Any]] | None:
+def list_target_options(store: TokenStore | None) -> list[dict[str, Any]] | None:
     """Return the options that made the targets of each store, None if the store is not there."""
     if store is None:
         return None
-    return [_choose_options(each.manifest["options"]) for each in store.stores]
+    return [_choose_options(each.manifest["options"]) for each in store.folders]
 
 
 def find_warnings(
-    store: AnyStore | None, counted: Mapping[str, tuple[int, int]]
+    store: TokenStore | None, counted: Mapping[str, tuple[int, int]]
 ) -> list[dict[str, Any]]:
     """Return what may be wrong: each with a `name`, a `message` and a `hint`.
 
@@ -101,28 +100,27 @@ def _judge(num_targets: int, num_tokens: int, made: dict[str, Any]) -> Iterator[
         yield _warn("all_targets", message, made)
 
 
-def _judge_ends(store: AnyStore) -> Iterator[dict[str, Any]]:
+def _judge_ends(store: TokenStore) -> Iterator[dict[str, Any]]:
     """Yield the warning about targets without a special token, of the first such store."""
-    for each in store.stores:
+    for each in store.folders:
         options = each.manifest["options"]
-        if _makes_texts(options) and not _has_end(each):
+        if _makes_texts(options) and not _has_end(store, each):
             message = "no special token is a target: a model does not learn where an answer ends"
-            if len(store.stores) > 1:
+            if len(store.folders) > 1:
                 message = f"{each.path}: {message}"
             yield _warn("no_end", message, options)
             return
 
 
-def _judge_beginnings(store: AnyStore) -> Iterator[dict[str, Any]]:
+def _judge_beginnings(store: TokenStore) -> Iterator[dict[str, Any]]:
     """Yield the warning about sequences that begin with two BOS."""
-    number, first, offset, options = 0, -1, 0, {}
-    for each in store.stores:
-        found = _find_double_bos(each)
+    number, first, options = 0, -1, {}
+    for each in store.folders:
+        found = _find_double_bos(store, each)
         if len(found) and first < 0:
-            first, options = offset + int(found[0]), dict(each.manifest["options"])
+            first, options = int(found[0]), dict(each.manifest["options"])
             options["imported"] = each.manifest["made_by"] == "import"
         number += len(found)
-        offset += len(each)
     if number:
         message = f"sequence {first:,} begins with two BOS tokens"
         if number > 1:
@@ -150,15 +148,15 @@ def _makes_texts(options: dict[str, Any]) -> bool:
     return bool(options.get("prompt_field") or options.get("messages_field"))
 
 
-def _find_texts(store: AnyStore) -> dict[str, Any]:
+def _find_texts(store: TokenStore) -> dict[str, Any]:
     """Return the options of the stores if all make their texts from several fields, else {}."""
-    options = [each.manifest["options"] for each in store.stores]
+    options = [each.manifest["options"] for each in store.folders]
     return options[0] if all(map(_makes_texts, options)) else {}
 
 
-def _has_end(store: TokenStore) -> bool:
+def _has_end(store: TokenStore, folder: StoreFolder) -> bool:
     """Return whether a special token, or one that is named as the end, is a target."""
-    tokenizer_json, options = store.read_tokenizer_json(), store.manifest["options"]
+    tokenizer_json, options = store.read_tokenizer_json(), folder.manifest["options"]
     ends: list[int | None] = [*list_special_tokens(tokenizer_json)]
     chat = options.get("chat")
     variables = chat.get("variables") if isinstance(chat, dict) else None
@@ -169,7 +167,7 @@ def _has_end(store: TokenStore) -> bool:
             ends.append(built.token_to_id(eos))
     is_end = np.isin(np.arange(store.max_id + 1), [id_ for id_ in ends if id_ is not None])
     size = LIMITS.entries_per_block
-    for number in range(store.num_parts):
+    for number in folder.parts:
         ids = store.view_part(number)[0]
         targets = np.asarray(store.part_column(number, TARGETS)).view(bool)
         for start in range(0, len(ids), size):
@@ -180,22 +178,22 @@ def _has_end(store: TokenStore) -> bool:
     return False
 
 
-def _find_double_bos(store: TokenStore) -> np.ndarray:
+def _find_double_bos(store: TokenStore, folder: StoreFolder) -> np.ndarray:
     """Return the sequences that begin with two BOS, int64.
 
     Tokens of a text are BOS only with some options, imported ids may be. Those that are added are
     the same everywhere, so that the first sequence tells of all.
     """
-    bos, options = store.manifest.get("bos_id"), store.manifest["options"]
+    bos, options = store.manifest.get("bos_id"), folder.manifest["options"]
     is_own = options.get("allow_special_tokens") or options.get("messages_field")
-    is_own = is_own or store.manifest["made_by"] == "import"
-    is_added = store.manifest["ledger"]["num_special_tokens_added"] > 1
+    is_own = is_own or folder.manifest["made_by"] == "import"
+    is_added = folder.manifest["ledger"]["num_special_tokens_added"] > 1
     if type(bos) is not int or not (is_own or is_added):
         return np.empty(0, np.int64)
-    if not is_own and store[0][:2].tolist() != [bos, bos]:
+    if not is_own and store[folder.first_sequence][:2].tolist() != [bos, bos]:
         return np.empty(0, np.int64)
     found = [np.empty(0, np.int64)]
-    for number in range(store.num_parts):
+    for number in folder.parts:
         ids = store.view_part(number)[0]
         lengths = store.part_lengths(number)
         starts = to_offsets(lengths)[:-1][lengths > 1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 class TextHashes:
@@ -25,7 +25,7 @@ class TextHashes:
             every document that has a sequence.
     """
 
-    def __init__(self, store: AnyStore, is_packed: np.ndarray | None = None) -> None:
+    def __init__(self, store: TokenStore, is_packed: np.ndarray | None = None) -> None:
         self.store, self.num_documents = store, 0
         self._bits = list[np.ndarray]()  # 1 for each document that counts, by part
         for number, (first, last) in enumerate(pairwise(store.part_offsets.tolist())):
@@ -43,8 +43,9 @@ class TextHashes:
         Raises:
             FolderError: a part is damaged.
         """
-        for number, part in enumerate(self.store.stored_columns.iter_parts()):
-            yield part.hashes[self._find_documents(number, len(part.hashes))]
+        for number in self.store.fetch_columns():
+            hashes = self.store.part_hashes(number)
+            yield hashes[self._find_documents(number, len(hashes))]
             self.store.let_pages_go()
 
     def iter_range(self, first: int, end: int) -> Iterator[np.ndarray]:
@@ -66,10 +67,11 @@ class TextHashes:
     def find_sequences(self, hashes: np.ndarray) -> list[int]:
         """Return the first sequence of the first document with each of a few hashes."""
         found = dict[int, int]()
-        for number, part in enumerate(self.store.stored_columns.iter_parts()):
-            is_kept = self._find_documents(number, len(part.hashes))
+        for number in self.store.fetch_columns():
+            of_part = self.store.part_hashes(number)
+            is_kept = self._find_documents(number, len(of_part))
             for wanted in set(hashes.tolist()) - found.keys():
-                places = np.flatnonzero(is_kept & (part.hashes == np.uint64(wanted)))
+                places = np.flatnonzero(is_kept & (of_part == np.uint64(wanted)))
                 if len(places):
                     before = self.store.count_sequences(number)[: places[0]]
                     found[wanted] = int(self.store.part_offsets[number] + before.sum())

@@ -22,8 +22,8 @@ from seqpack_cli.reporting.texts import decode_rows
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.decoder import open_decoder, spell_ids
-from seqpack_cli.tokens.open_store import AnyStore
 from seqpack_cli.tokens.roles import ROLES
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
 
 MAX_NEVER_USED = 5  # examples of each kind
@@ -61,7 +61,7 @@ def _describe_side(opened: AnyOpened, progress: Progress) -> dict[str, Any]:
     manifest = opened.manifest
     tokenizer_json = opened.read_tokenizer_json() if has_tokenizer(manifest) else None
     store = find_store(opened)
-    stores = () if store is None else store.stores
+    stores = () if store is None else store.folders
     has_text = any(each.manifest["made_by"] != "import" for each in stores) or not stores
     spelled = describe_spelled(store) if has_text else None
     ids, special_ids, unk_id = _list_ids(manifest, tokenizer_json, store)
@@ -88,7 +88,7 @@ def _describe_side(opened: AnyOpened, progress: Progress) -> dict[str, Any]:
 
 
 def _list_ids(
-    manifest: dict[str, Any], tokenizer_json: bytes | None, store: AnyStore | None
+    manifest: dict[str, Any], tokenizer_json: bytes | None, store: TokenStore | None
 ) -> tuple[np.ndarray, list[int], int | None]:
     """Return the ids of the vocabulary, the special ones, and the unknown token.
 
@@ -137,7 +137,7 @@ def _describe_unknown(
     unk_id: int | None,
     ids: np.ndarray,
     found: IdCounts,
-    store: AnyStore | None,
+    store: TokenStore | None,
 ) -> dict[str, Any] | None:
     if unk_id is None:
         return None
@@ -146,7 +146,7 @@ def _describe_unknown(
 
 
 def _describe_examples(
-    tokenizer_json: bytes | None, examples: Sequence[Example], store: AnyStore | None
+    tokenizer_json: bytes | None, examples: Sequence[Example], store: TokenStore | None
 ) -> list[dict[str, Any]]:
     decode = None if tokenizer_json is None else open_decoder(tokenizer_json)
     texts = decode_rows(decode, [example.ids_around for example in examples])

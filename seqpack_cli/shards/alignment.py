@@ -18,7 +18,7 @@ from seqpack_cli.shards.alignment_checks import (
     has_one_each,
 )
 from seqpack_cli.shards.store_conditions import PartTest
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 NO_SEQUENCE = -1
 
@@ -31,7 +31,7 @@ class Alignment:
         decoder: as many stores, in the same order. Call `check` before anything else is used.
     """
 
-    def __init__(self, encoder: AnyStore, decoder: AnyStore) -> None:
+    def __init__(self, encoder: TokenStore, decoder: TokenStore) -> None:
         self.encoder, self.decoder = encoder, decoder
 
     def check(self) -> None:
@@ -41,10 +41,14 @@ class Alignment:
             OptionError: the stores are not aligned, or a document has several sequences; the first
                 difference is named.
         """
-        encoders, decoders = self.encoder.stores, self.decoder.stores
+        encoders, decoders = self.encoder.folders, self.decoder.folders
         check_numbers(len(encoders), len(decoders))
         for encoder, decoder in zip(encoders, decoders, strict=True):
             check_pair(encoder, decoder)
+            for store, folder in ((self.encoder, encoder), (self.decoder, decoder)):
+                if folder.num_sequences > folder.num_documents - folder.num_silent:
+                    for number in folder.parts:
+                        find_present(store, number)
 
     @cached_property
     def decoder_indices(self) -> np.ndarray:
@@ -52,7 +56,7 @@ class Alignment:
 
         N is the number of the encoder's sequences; -1 where the decoder's document is empty.
         """
-        if all(map(has_one_each, (*self.encoder.stores, *self.decoder.stores))):
+        if all(map(has_one_each, (*self.encoder.folders, *self.decoder.folders))):
             return np.arange(len(self.encoder))
         parts = range(self.decoder.num_parts)
         is_present = np.concatenate([find_present(self.decoder, number) for number in parts])

@@ -9,11 +9,8 @@ import numpy as np
 
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.errors import OptionError
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import StoreFolder, TokenStore
 
-# Documents without a sequence; each keeps its number, so that those behind it stay aligned.
-SILENT = ("num_empty_documents", "num_rejected", "num_dropped_documents")
 LINES_HINT = (
     "give both files a line for each pair: empty lines count, and the pair of one is left out"
 )
@@ -36,8 +33,11 @@ def check_numbers(num_encoders: int, num_decoders: int) -> None:
         )
 
 
-def check_pair(encoder: TokenStore, decoder: TokenStore) -> None:
-    """Raise OptionError unless document i of one store can be document i of the other."""
+def check_pair(encoder: StoreFolder, decoder: StoreFolder) -> None:
+    """Raise OptionError unless document i of one store can be document i of the other.
+
+    Each keeps its number if it has no sequence, so that those behind it stay aligned.
+    """
     _check_order(encoder, decoder)
     if len(encoder.manifest["sources"]) == len(decoder.manifest["sources"]):
         _check_sources(encoder, decoder)
@@ -48,18 +48,14 @@ def check_pair(encoder: TokenStore, decoder: TokenStore) -> None:
             f"{encoder.num_documents:,} as in {encoder.path}",
             hint=PAIRS_HINT,
         )
-    for store in (encoder, decoder):
-        if len(store) > store.num_documents - _count_silent(store):
-            for number in range(store.num_parts):
-                find_present(store, number)
 
 
-def has_one_each(store: TokenStore) -> bool:
+def has_one_each(store: StoreFolder) -> bool:
     """Return whether each document of a store has one sequence."""
-    return len(store) == store.num_documents and not _count_silent(store)
+    return store.num_sequences == store.num_documents and not store.num_silent
 
 
-def find_present(store: AnyStore, number: int) -> np.ndarray:
+def find_present(store: TokenStore, number: int) -> np.ndarray:
     """Return which documents of a part have a sequence, bool[documents].
 
     Raises:
@@ -70,7 +66,7 @@ def find_present(store: AnyStore, number: int) -> np.ndarray:
     if is_split.any():
         first = int(counts[: int(is_split.argmax())].sum())
         origin = store.locate(int(store.part_offsets[number]) + first)
-        is_cut = store.find_part(number)[0].manifest["made_by"] == "tokenize"
+        is_cut = store.folder_of(number).manifest["made_by"] == "tokenize"
         raise OptionError(
             f"{origin.store}: document {origin.source}:{origin.record} has {origin.num_pieces:,} "
             "sequences, expected 1 for each document of a pair",
@@ -84,16 +80,12 @@ def _count(num_documents: int) -> str:
     return f"{num_documents:,} document{'s' * (num_documents != 1)}"
 
 
-def _count_silent(store: TokenStore) -> int:
-    return sum(store.manifest["ledger"][name] for name in SILENT)
-
-
 def _is_same(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two sources are one file; what came from standard input is not known."""
     return bool(source["path"] == other["path"] != STANDARD_INPUT)
 
 
-def _check_sources(encoder: TokenStore, decoder: TokenStore) -> None:
+def _check_sources(encoder: StoreFolder, decoder: StoreFolder) -> None:
     """Raise OptionError if a source has another number of documents, or another size than before.
 
     Both stores have as many sources.
@@ -115,7 +107,7 @@ def _check_sources(encoder: TokenStore, decoder: TokenStore) -> None:
             )
 
 
-def _check_bytes(encoder: TokenStore, decoder: TokenStore) -> None:
+def _check_bytes(encoder: StoreFolder, decoder: StoreFolder) -> None:
     """Raise OptionError if a range of a file that both stores read had other bytes."""
     sources = encoder.manifest["sources"], decoder.manifest["sources"]
     digests = _list_digests(encoder)
@@ -130,7 +122,7 @@ def _check_bytes(encoder: TokenStore, decoder: TokenStore) -> None:
             )
 
 
-def _list_digests(store: TokenStore) -> dict[tuple[int, int, int], str]:
+def _list_digests(store: StoreFolder) -> dict[tuple[int, int, int], str]:
     """Return the BLAKE3 of each range of the input, by source, start and end."""
     return {
         (entry["source"], entry["start"], entry["end"]): entry["blake3"]
@@ -139,7 +131,7 @@ def _list_digests(store: TokenStore) -> dict[tuple[int, int, int], str]:
     }
 
 
-def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
+def _check_order(encoder: StoreFolder, decoder: StoreFolder) -> None:
     """Raise OptionError if two fields of the same files were read in another order.
 
     A file is known by its path, or by its bytes where both stores cut it into the same ranges. The
@@ -170,7 +162,7 @@ def _check_order(encoder: TokenStore, decoder: TokenStore) -> None:
             )
 
 
-def _list_contents(store: TokenStore) -> list[tuple[Any, ...]]:
+def _list_contents(store: StoreFolder) -> list[tuple[Any, ...]]:
     """Return what tells the bytes of each source: its ranges and their BLAKE3; () without any."""
     contents: list[tuple[Any, ...]] = [() for _ in store.manifest["sources"]]
     for (index, start, end), digest in _list_digests(store).items():
@@ -178,7 +170,7 @@ def _list_contents(store: TokenStore) -> list[tuple[Any, ...]]:
     return contents
 
 
-def _list_fields(store: TokenStore) -> dict[str, Any]:
+def _list_fields(store: StoreFolder) -> dict[str, Any]:
     """Return the options that name the fields of a record that were read."""
     options = store.manifest["options"]
     return {name: value for name, value in options.items() if name.endswith("_field")}

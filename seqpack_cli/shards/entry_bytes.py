@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.store_columns import COLUMNS_FILE
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_HASH = 8
 
@@ -35,9 +33,9 @@ class EntryBytes:
     num_stores: int = 1
 
     @classmethod
-    def of(cls, store: AnyStore) -> EntryBytes:
+    def of(cls, store: TokenStore) -> EntryBytes:
         """Return those of a store."""
-        found = cls(store.dtype, store.columns, num_stores=len(store.stores))
+        found = cls(store.dtype, store.columns, num_stores=len(store.folders))
         if not any(column.is_text for column in store.columns.values()):
             return found
         return replace(found, texts=-(-_count_text_bytes(found, store) // len(store)))
@@ -62,15 +60,14 @@ class EntryBytes:
         )
 
 
-def _count_text_bytes(entries: EntryBytes, store: AnyStore) -> int:
+def _count_text_bytes(entries: EntryBytes, store: TokenStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
-    parts: list[dict[str, Any]] = [part for it in store.stores for part in it.manifest["parts"]]
-    num_bytes: int = sum(part["files"][COLUMNS_FILE]["bytes"] for part in parts)
+    num_bytes: int = sum(part["files"][2]["bytes"] for part in store.parts)
     num_bytes -= BYTES_PER_HASH * store.num_documents
-    for each in store.stores:
-        constants = each.stored_columns.constants
+    for each in store.folders:
+        constants = store.constants[each.number]
         stored = {name: it for name, it in entries.columns.items() if name not in constants}
         held = replace(entries, columns=stored)
         num_bytes -= (held.per_cell - np.dtype(store.dtype).itemsize) * each.num_tokens
-        num_bytes -= held.per_row * len(each)
+        num_bytes -= held.per_row * each.num_sequences
     return max(num_bytes, 0)

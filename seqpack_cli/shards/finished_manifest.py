@@ -12,7 +12,7 @@ from seqpack_cli.files.places import Place, spell_place
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import COUNTS, OF_STORES
 from seqpack_cli.shards.store_counts import add_up_stores
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 def make_manifest(
@@ -37,7 +37,7 @@ def make_manifest(
 
 
 def _finish_side(
-    store: AnyStore,
+    store: TokenStore,
     output: Place,
     head: dict[str, Any],
     plan: Plan,
@@ -51,7 +51,7 @@ def _finish_side(
     ledger["num_repeated_tokens"] = plan.num_repeated_tokens
     ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
     check_ledger(ledger, store)
-    paths = [{"path": spell_place(each.path, output)} for each in store.stores]
+    paths = [{"path": spell_place(each.path, output)} for each in store.folders]
     return {
         **{name: store.manifest[name] for name in OF_STORES},
         "stores": [{**path, **entry} for path, entry in zip(paths, head["stores"], strict=True)],
@@ -59,20 +59,20 @@ def _finish_side(
     }
 
 
-def describe_stores(store: AnyStore, passes: Sequence[Fraction]) -> list[dict[str, Any]]:
+def describe_stores(store: TokenStore, passes: Sequence[Fraction]) -> list[dict[str, Any]]:
     """Return the entries of the stores of a side, without their paths."""
     return [
         {
             "blake3": each.digest,
             "passes": spell_number(number),
-            "num_sequences": len(each),
+            "num_sequences": each.num_sequences,
             "num_tokens": each.num_tokens,
         }
-        for each, number in zip(store.stores, passes, strict=True)
+        for each, number in zip(store.folders, passes, strict=True)
     ]
 
 
-def check_ledger(ledger: dict[str, Any], store: AnyStore) -> None:
+def check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
     """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
     for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())

@@ -18,7 +18,7 @@ import numpy as np
 from seqpack_cli.batching.shard_rows import ShardRows
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 # In changed rows, a number for each cell that those before did not have; counted from the end.
 PADDING, BEFORE, AFTER = -1, -2, -3

@@ -25,7 +25,7 @@ from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.tokens.decoder import spell_ids
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
@@ -57,7 +57,7 @@ def plan_store(
     return plan
 
 
-def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
+def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     """Return the id that fills padding: from the options, else from the store, else 0.
 
     Raises:
@@ -77,7 +77,7 @@ def choose_pad_id(store: AnyStore, options: PackOptions) -> int:
     return pad_id
 
 
-def describe_substitute_pad_id(store: AnyStore, options: PackOptions) -> str | None:
+def describe_substitute_pad_id(store: TokenStore, options: PackOptions) -> str | None:
     """Return a note if padding is filled with an ordinary token for want of a pad token."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
     if has_choice or not options.pads_rows:

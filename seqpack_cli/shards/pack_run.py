@@ -18,12 +18,7 @@ from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.split_run import pack_splits
 from seqpack_cli.shards.store_passes import name_by_position
-from seqpack_cli.tokens.open_store import (
-    AnyPaths,
-    name_stores,
-    open_stores,
-    parse_places,
-)
+from seqpack_cli.tokens.store import AnyPaths, name_stores, open_stores, parse_places
 
 
 @takes_options(options=PackOptions, executor=Executor)

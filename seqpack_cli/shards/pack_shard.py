@@ -31,9 +31,8 @@ from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
 from seqpack_cli.shards.targets import NUM_TARGETS, TargetCounter
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import ValueReader
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import TokenStore, ValueReader
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class _Side:
     def __init__(
         self,
         name: str | None,
-        store: AnyStore,
+        store: TokenStore,
         rows: ShardRows,
         manifest: dict[str, Any],
         counts: dict[str, int],
@@ -135,12 +134,14 @@ class _Side:
 
     def describe(self) -> dict[str, Any]:
         """Return the counts of this side; its arrays have been written."""
-        of_stores = count_of_stores([*map(len, self._store.stores)], self._tensors)
+        of_stores = count_of_stores(
+            [each.num_sequences for each in self._store.folders], self._tensors
+        )
         return {**self._counts, NUM_TARGETS: self._targets.num_targets, "stores": of_stores}
 
 
 def _lay_out_column(
-    store: AnyStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
+    store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
 ) -> Iterator[np.ndarray]:
     """Yield the cells of a column with a value per token, laid out as `data` is."""
     filled = fill_with(layout, column.fill)

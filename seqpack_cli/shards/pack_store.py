@@ -42,7 +42,7 @@ from seqpack_cli.shards.shard_manifest import (
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.store_counts import counts_add_up
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")
 
@@ -93,7 +93,7 @@ def pack_store(
 
 def _note_unused_stores(source: SelectedStore, manifest: dict[str, Any], workers: Workers) -> None:
     """Tell the user of stores of which nothing was packed."""
-    for store, counts in zip(source.store.stores, manifest["ledger"]["stores"], strict=True):
+    for store, counts in zip(source.store.folders, manifest["ledger"]["stores"], strict=True):
         if not counts["num_sequences"]:
             split = source.options.split_name
             place = "" if split is None else f" into split {quote(split)}"
@@ -133,7 +133,7 @@ def _make_head(source: SelectedStore) -> dict[str, Any]:
     }
 
 
-def _describe_side(store: AnyStore, source: SelectedStore) -> dict[str, Any]:
+def _describe_side(store: TokenStore, source: SelectedStore) -> dict[str, Any]:
     return {
         "dtype": store.dtype,
         "pad_id": choose_pad_id(store, source.options),

@@ -17,7 +17,7 @@ from seqpack_cli.shards.time_steps import (
     check_lengths,
     count_alive,
 )
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 
 @dataclass(frozen=True, eq=False)

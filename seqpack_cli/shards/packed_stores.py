@@ -11,7 +11,7 @@ from seqpack_cli.files.json_files import MAX_JSON_BYTES
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore, choose_columns, open_stores
+from seqpack_cli.tokens.store import TokenStore, choose_columns, open_stores
 
 
 def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]:
@@ -33,7 +33,7 @@ def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]
 
 def open_packed_stores(
     shards: ShardSet, places: Sequence[Place] = (), *, check_indices: bool = True
-) -> AnyStore:
+) -> TokenStore:
     """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
 
     Args:
@@ -73,7 +73,7 @@ def are_stores_there(shards: ShardSet) -> bool:
     )
 
 
-def show_packed_columns(store: AnyStore, shards: ShardSet) -> AnyStore:
+def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
     """Return the stores of shards with the columns that the shards have."""
     options = shards.own_options
     return choose_columns(

@@ -10,7 +10,7 @@ import numpy as np
 from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, PADDING, describe_fields
 from seqpack_cli.shards.row_checks import check_not_empty
 from seqpack_cli.shards.time_steps import check_lengths
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 
 @dataclass(frozen=True, eq=False)

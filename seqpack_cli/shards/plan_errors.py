@@ -14,7 +14,7 @@ from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.shards.sides import PREFIX
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 # What to type when everything was dropped for a reason.
 LOOSER_OPTIONS = {
@@ -28,7 +28,7 @@ LOOSER_OPTIONS = {
 }
 
 
-def overlong_error(store: AnyStore, options: PackOptions, error: OverlongError) -> OptionError:
+def overlong_error(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
     """Return the error for a sequence that does not fit, with its place in the input."""
     place = _spell_place(store, error.index)
     splitting = "--overflow split"
@@ -45,7 +45,7 @@ def overlong_error(store: AnyStore, options: PackOptions, error: OverlongError) 
     )
 
 
-def pair_overlong_error(sides: Sequence[AnyStore], error: OverlongError) -> OptionError:
+def pair_overlong_error(sides: Sequence[TokenStore], error: OverlongError) -> OptionError:
     """Return the error for a pair of which a side, or both together, do not fit.
 
     Args:
@@ -70,14 +70,14 @@ def pair_overlong_error(sides: Sequence[AnyStore], error: OverlongError) -> Opti
     )
 
 
-def _spell_place(store: AnyStore, index: int) -> str:
+def _spell_place(store: TokenStore, index: int) -> str:
     """Return the source and the record of a sequence, after its store if there are several."""
     origin = store.locate(index)
     place = f"{origin.source}:{origin.record}"
-    return f"{origin.store}: {place}" if len(store.stores) > 1 else place
+    return f"{origin.store}: {place}" if len(store.folders) > 1 else place
 
 
-def no_batch_error(sides: Sequence[AnyStore], plan: Plan, options: PackOptions) -> DataError:
+def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: PackOptions) -> DataError:
     """Return the error for a plan without a batch; it says why sequences were dropped.
 
     Args:
@@ -93,7 +93,7 @@ def no_batch_error(sides: Sequence[AnyStore], plan: Plan, options: PackOptions) 
         dropped.pop("other_splits", None)
     reasons = [f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()]
     most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
-    store = sides[most.startswith(PREFIX)].stores[0]
+    store = sides[most.startswith(PREFIX)].folders[0]
     return DataError(
         f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
         hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),

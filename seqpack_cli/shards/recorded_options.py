@@ -18,7 +18,7 @@ from seqpack_cli.runs.options import list_options
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.pair_reasons import OF_SINGLES, list_pair_reasons
 from seqpack_cli.shards.sides import hold_pairs
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 MAX_KEY = 2**32  # a length, rounded up to a multiple
 APART = ("layout", "pad_id", "padding_side")  # fields of the manifest itself

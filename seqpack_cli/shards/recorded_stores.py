@@ -17,9 +17,8 @@ from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.store_passes import find_store_passes, name_by_position
-from seqpack_cli.tokens.columns.column import read_columns
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import MAX_STORES
+from seqpack_cli.tokens.columns import TARGETS, read_columns
+from seqpack_cli.tokens.store import MAX_STORES
 
 DIGEST = re.compile("[0-9a-f]{64}")
 

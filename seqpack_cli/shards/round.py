@@ -9,13 +9,13 @@ import numpy as np
 
 from seqpack_cli.batching.length_counts import PartLengths
 from seqpack_cli.batching.passes import is_in_round
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 class TurnSource(Protocol):
     """The selection that rounds are of: a `SelectedStore`."""
 
-    store: AnyStore
+    store: TokenStore
     part_offsets: np.ndarray
 
     def find_turns(self, number: int, num_rounds: int) -> tuple[np.ndarray, np.ndarray]:

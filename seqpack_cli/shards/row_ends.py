@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 NUM_SAMPLES = 256
 
 
-def describe_missing_ends(store: AnyStore) -> str | None:
+def describe_missing_ends(store: TokenStore) -> str | None:
     """Return a note if sequences of a store begin, or end, with different tokens.
 
     Sequences all over the store are looked at. A decoder is started with a token that is always the

@@ -36,7 +36,7 @@ from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_splits import PartSplits
 from seqpack_cli.shards.targets import make_targets_test
-from seqpack_cli.tokens.open_store import AnyStore, choose_columns
+from seqpack_cli.tokens.store import TokenStore, choose_columns
 
 
 class SelectedPairs(SelectedStore):
@@ -50,8 +50,8 @@ class SelectedPairs(SelectedStore):
 
     def __init__(
         self,
-        store: AnyStore,
-        decoder: AnyStore,
+        store: TokenStore,
+        decoder: TokenStore,
         options: PackOptions,
         passes: Sequence[Fraction] | None = None,
         *,
@@ -65,7 +65,7 @@ class SelectedPairs(SelectedStore):
         self.store = choose_columns(store, without=own.drop_column, store_column=own.store_column)
 
     @property
-    def sides(self) -> list[AnyStore]:
+    def sides(self) -> list[TokenStore]:
         """Return the stores of each side: the encoder's, and the decoder's."""
         return [self.store, self.decoder]
 

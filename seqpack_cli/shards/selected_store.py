@@ -32,7 +32,7 @@ from seqpack_cli.shards.store_conditions import PartTest, join_tests, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.shards.targets import make_targets_test
-from seqpack_cli.tokens.open_store import AnyStore, choose_columns
+from seqpack_cli.tokens.store import TokenStore, choose_columns
 
 
 class SelectedStore:
@@ -51,7 +51,7 @@ class SelectedStore:
 
     def __init__(
         self,
-        store: AnyStore,
+        store: TokenStore,
         options: PackOptions,
         passes: Sequence[Fraction] | None = None,
         *,
@@ -64,12 +64,11 @@ class SelectedStore:
         self._tests = list(self._make_tests(find_split))
         self._bits: dict[tuple[PartTest, int], np.ndarray] = {}  # by part, once evaluated
         self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
-        self._number_of = {each.digest: number for number, each in enumerate(store.stores)}
-        names = [each.shown_path for each in store.stores]
+        names = [str(each.path) for each in store.folders]
         self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
 
     @property
-    def sides(self) -> list[AnyStore]:
+    def sides(self) -> list[TokenStore]:
         """Return the stores of each side: the only one."""
         return [self.store]
 
@@ -218,8 +217,7 @@ class SelectedStore:
         """Accept the sequences of a part that are left: see `_make_side_tests`."""
 
     def _find_passes(self, part: int) -> Fraction:
-        store, _ = self.store.find_part(part)
-        return self.passes[self._number_of[store.digest]]
+        return self.passes[self.store.folder_of(part).number]
 
     def _find_taken(self, number: int) -> np.ndarray:
         """Return which sequences of a part the split and the conditions take, bool."""
@@ -238,10 +236,9 @@ class SelectedStore:
     def _count_tokens(self) -> list[int]:
         """Count the tokens of each store that may be visited."""
         least, most = self.options.drop_shorter or 0, self.options.drop_longer
-        num_tokens = [0] * len(self.store.stores)
+        num_tokens = [0] * len(self.store.folders)
         for number in range(self.store.num_parts):
             lengths = self.store.part_lengths(number) * self._find_taken(number)
             lengths = lengths[(lengths >= least) & (most is None or lengths <= most)]
-            store, _ = self.store.find_part(number)
-            num_tokens[self._number_of[store.digest]] += int(lengths.sum(dtype=np.int64))
+            num_tokens[self.store.folder_of(number).number] += int(lengths.sum(dtype=np.int64))
         return num_tokens

@@ -10,7 +10,7 @@ from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_splits import PartSplits
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 class Selector:
@@ -21,12 +21,12 @@ class Selector:
         decoder: those of the decoder's side; None for single sequences.
     """
 
-    def __init__(self, store: AnyStore, decoder: AnyStore | None = None) -> None:
+    def __init__(self, store: TokenStore, decoder: TokenStore | None = None) -> None:
         self.store = store
         self.decoder = decoder
 
     @property
-    def sides(self) -> list[AnyStore]:
+    def sides(self) -> list[TokenStore]:
         """The stores of each side."""
         return [self.store] if self.decoder is None else [self.store, self.decoder]
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from seqpack_cli.errors import quote
 from seqpack_cli.shards.layouts import Batch, Layout, Tensors, fill_with
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import TextValues, check_offsets
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import TextValues, check_offsets
 
 Columns = Mapping[str, Column]
 AllValues = list[tuple[str, Values, bool]]  # name, values of the whole shard, if per token

@@ -15,7 +15,7 @@ from seqpack_cli.shards.recorded_stores import check_columns, check_passes, chec
 from seqpack_cli.shards.sides import name_tensors, own_options, view_decoder
 from seqpack_cli.shards.store_counts import check_counts
 from seqpack_cli.shards.targets import NUM_TARGETS
-from seqpack_cli.tokens.indexed_dataset import check_id_range
+from seqpack_cli.tokens.manifest import check_id_range
 
 FORMAT = "seqpack.shards"
 FORMAT_VERSION = 10

@@ -33,8 +33,8 @@ from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 from seqpack_cli.shards.sides import find_side, own_options, view_decoder
-from seqpack_cli.tokens.columns.column import Column, read_columns
-from seqpack_cli.tokens.open_store import number_repeated
+from seqpack_cli.tokens.columns import Column, read_columns
+from seqpack_cli.tokens.store import number_repeated
 
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch

@@ -15,7 +15,7 @@ from seqpack_cli.files.tensor_file import Tensor, sort_tensors
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Layout, find_layout
-from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns import Column
 
 OFFSETS_OF = {
     "lengths": "sequence_offsets",

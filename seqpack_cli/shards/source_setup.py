@@ -13,7 +13,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.sides import of_decoder, of_encoder
 from seqpack_cli.shards.store_rows import changed_error
-from seqpack_cli.tokens.open_store import AnyStore, open_stores
+from seqpack_cli.tokens.store import TokenStore, open_stores
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SourceSetup:
     def of(cls, source: SelectedStore) -> SourceSetup:
         """Return that of an opened source."""
         places, *others = (
-            tuple(store.path.resolve() for store in side.stores) for side in source.sides
+            tuple(store.path.resolve() for store in side.folders) for side in source.sides
         )
         found = cls(places, source.store.digest, source.options, source.passes)
         if not others:
@@ -61,7 +61,7 @@ def open_source(setup: SourceSetup) -> SelectedStore:
     return Selector(store, decoder)(options, passes)
 
 
-def _open(places: Sequence[Place], digest: str, options: PackOptions) -> AnyStore:
+def _open(places: Sequence[Place], digest: str, options: PackOptions) -> TokenStore:
     """Open the stores of one side, whose indices the run has checked."""
     store = open_stores(places, check_indices=False, without=options.drop_column)
     if store.digest != digest:

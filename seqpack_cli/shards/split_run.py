@@ -39,7 +39,7 @@ from seqpack_cli.shards.split_manifest import (
     open_splits,
 )
 from seqpack_cli.shards.store_splits import PartSplits, make_splitter
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 
 def pack_splits(
@@ -92,10 +92,10 @@ def pack_splits(
 
 
 def _name_stores(
-    store: AnyStore, entries: list[dict[str, Any]], output: RunOutput
+    store: TokenStore, entries: list[dict[str, Any]], output: RunOutput
 ) -> list[dict[str, Any]]:
     """Return the entries of the stores of a side with their paths."""
-    paths = [{"path": spell_place(each.path, output.folder)} for each in store.stores]
+    paths = [{"path": spell_place(each.path, output.folder)} for each in store.folders]
     return [{**path, **entry} for path, entry in zip(paths, entries, strict=True)]
 
 
@@ -103,8 +103,12 @@ def _make_head(select: Selector, splits: Splits, options: PackOptions) -> dict[s
     """Return the manifest's fields that are known before packing; a continued run must match."""
     of_sides = [
         [
-            {"blake3": each.digest, "num_sequences": len(each), "num_tokens": each.num_tokens}
-            for each in side.stores
+            {
+                "blake3": each.digest,
+                "num_sequences": each.num_sequences,
+                "num_tokens": each.num_tokens,
+            }
+            for each in side.folders
         ]
         for side in select.sides
     ]
@@ -121,7 +125,7 @@ def _make_head(select: Selector, splits: Splits, options: PackOptions) -> dict[s
 
 
 def describe_splits(
-    store: AnyStore, splits: Splits, find: PartSplits | None = None
+    store: TokenStore, splits: Splits, find: PartSplits | None = None
 ) -> list[dict[str, Any]]:
     """Count the documents, sequences and tokens of each split; raise DataError for an empty one.
 

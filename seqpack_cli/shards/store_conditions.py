@@ -12,14 +12,13 @@ import numpy as np
 
 from seqpack_cli.batching.conditions import ONE_EACH, Condition, joins_conditions, parse_condition
 from seqpack_cli.errors import OptionError, join_items, quote
-from seqpack_cli.tokens.columns.comparisons import EQUALITY, OPERATORS, make_integer_test
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.conditions import EQUALITY, OPERATORS, make_integer_test
+from seqpack_cli.tokens.store import StoreFolder, TokenStore
 
 PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
 
 
-def make_test(store: AnyStore, text: str, *, prefix: str = "") -> PartTest:
+def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     """Return the test of a condition.
 
     Args:
@@ -43,7 +42,7 @@ def join_tests(tests: Sequence[PartTest]) -> PartTest:
     return lambda number: np.logical_and.reduce([test(number) for test in tests])
 
 
-def _choose_hint(store: AnyStore, condition: Condition) -> str:
+def _choose_hint(store: TokenStore, condition: Condition) -> str:
     """Return what to type instead of a condition that the store refused."""
     name, column = condition.name, store.columns.get(condition.name)
     if joins_conditions(condition.value):
@@ -57,10 +56,10 @@ def _choose_hint(store: AnyStore, condition: Condition) -> str:
     if column is not None and condition.operator not in EQUALITY and not column.is_ordered:
         field = shlex.quote(name)
         return f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
-    return f"seqpack inspect {store.stores[0].path} shows the columns and their values"
+    return f"seqpack inspect {store.folders[0].path} shows the columns and their values"
 
 
-def _test_column(store: AnyStore, condition: Condition) -> PartTest:
+def _test_column(store: TokenStore, condition: Condition) -> PartTest:
     name = condition.name
     if name not in store.columns:
         columns = join_items(map(quote, store.columns)) or "none"
@@ -69,7 +68,7 @@ def _test_column(store: AnyStore, condition: Condition) -> PartTest:
     return lambda number: test(store.part_column(number, name))
 
 
-def _test_length(store: AnyStore, condition: Condition) -> PartTest:
+def _test_length(store: TokenStore, condition: Condition) -> PartTest:
     try:
         test = make_integer_test(condition.operator, condition.value)
     except ValueError as error:
@@ -77,36 +76,36 @@ def _test_length(store: AnyStore, condition: Condition) -> PartTest:
     return lambda number: test(store.part_lengths(number))
 
 
-def _test_source(store: AnyStore, condition: Condition) -> PartTest:
+def _test_source(store: TokenStore, condition: Condition) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it, with a pattern."""
     if condition.operator not in EQUALITY:
         raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
-    matching = [_match_sources(each, condition.value) for each in store.stores]
+    matching = [_match_sources(each, condition.value) for each in store.folders]
     if not any(is_match.any() for is_match in matching):
-        sources = (source for each in store.stores for source in each.manifest["sources"])
+        sources = (source for each in store.folders for source in each.manifest["sources"])
         paths = join_items(quote(source["path"]) for source in sources)
         raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
     compare = OPERATORS[condition.operator]
-    both = zip(store.stores, matching, strict=True)
-    selected = {each.digest: compare(is_match, True) for each, is_match in both}
+    selected = [compare(is_match, True) for is_match in matching]
 
     def test(number: int) -> np.ndarray:
-        each, inside = store.find_part(number)
+        each = store.folder_of(number)
         firsts = np.array([source["first_document"] for source in each.manifest["sources"]])
-        places = np.searchsorted(firsts, each.number_documents(inside), "right") - 1
-        found: np.ndarray = selected[each.digest][places]
+        documents = store.number_documents(number) - each.first_document
+        places = np.searchsorted(firsts, documents, "right") - 1
+        found: np.ndarray = selected[each.number][places]
         return found
 
     return test
 
 
-def _match_sources(store: TokenStore, pattern: str) -> np.ndarray:
+def _match_sources(store: StoreFolder, pattern: str) -> np.ndarray:
     """Return which sources of a store have a path that matches, bool[sources]."""
     sources = store.manifest["sources"]
     return np.array([matches(source["path"], pattern) for source in sources], bool)
 
 
-BUILT_IN: Mapping[str, Callable[[AnyStore, Condition], PartTest]] = {
+BUILT_IN: Mapping[str, Callable[[TokenStore, Condition], PartTest]] = {
     "@source": _test_source,
     "@length": _test_length,
 }

@@ -11,10 +11,8 @@ from seqpack_cli.batching.shard_rows import INTO_NEXT, ShardRows
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, copy_rows
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows
 
 
 class StoreRows:
@@ -24,7 +22,7 @@ class StoreRows:
         column: read this column, which has an entry per token, instead of the ids.
     """
 
-    def __init__(self, store: AnyStore, rows: ShardRows, *, column: Column | None = None) -> None:
+    def __init__(self, store: TokenStore, rows: ShardRows, *, column: Column | None = None) -> None:
         self._store = store
         self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
         self._column = None if column is None else column.name
@@ -55,7 +53,7 @@ def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
     return replace(rows, next_ids=_read_next_ids(source.store, rows))
 
 
-def _read_next_ids(store: AnyStore, rows: ShardRows) -> np.ndarray:
+def _read_next_ids(store: TokenStore, rows: ShardRows) -> np.ndarray:
     """Return the target that follows each piece in the next batch, -1 where there is none."""
     assert rows.continues is not None  # noqa: S101 - asked for only then
     assert rows.piece_starts is not None  # noqa: S101
@@ -82,7 +80,7 @@ def changed_error(path: str) -> FolderError:
     return FolderError(f"{path}: changed since this run began", hint=hint)
 
 
-def check_store_ids(ids: np.ndarray, store: AnyStore) -> None:
+def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
     """Raise FolderError if a damaged store holds an id outside its vocabulary."""
     if is_in_range(ids, store.max_id):  # 0.1 ns an id
         return

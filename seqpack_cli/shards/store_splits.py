@@ -14,17 +14,16 @@ import xxhash
 from seqpack_cli.batching.splits import Splits
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.made_columns import OVERLAP
-from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import OVERLAP, Column
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli.tokens.text_values import TextValues
 
 NO_SPLIT = -1
 PartSplits = Callable[[int], np.ndarray]  # number of a part -> int16, the split of each sequence
 
 
-def make_splitter(store: AnyStore, splits: Splits) -> PartSplits:
+def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     """Return the function that finds the split of each sequence of a part.
 
     It raises DataError for a value that names no split.
@@ -75,19 +74,18 @@ def hash_values(column: Column, values: Values) -> tuple[np.ndarray, np.ndarray]
     return np.array(hashes, np.uint64), numbers
 
 
-def _no_column_error(store: AnyStore, name: str, place: str) -> OptionError:
+def _no_column_error(store: TokenStore, name: str, place: str) -> OptionError:
     """Return the error for a column that not all stores have alike; it names one that lacks it."""
-    kept = {each: [column["name"] for column in each.manifest["columns"]] for each in store.stores}
-    lacking = next((each for each, names in kept.items() if name not in names), None)
+    lacking = next((each for each in store.folders if name not in each.columns), None)
     if lacking is None:
         what = f"column {quote(name)} differs between the stores, so it cannot be used"
         return OptionError(
             f"{place}: {what}", hint=f"tokenize all stores with the same --keep {name}"
         )
-    found = join_items(map(quote, kept[lacking])) or "none"
-    what = f"{lacking.shown_path} has no such column (found: {found})"
+    found = join_items(map(quote, lacking.columns)) or "none"
+    what = f"{lacking.path} has no such column (found: {found})"
     hint = f"pass --keep {name} to tokenize"
-    if name.startswith("@") or len(store.stores) > 1:
+    if name.startswith("@") or len(store.folders) > 1:
         hint = "split by a column that every store has, or by documents: leave out --split-by"
     return OptionError(f"{place}: {what}", hint=hint)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 
 def count_streams(manifest: Mapping[str, Any]) -> int | None:

@@ -20,7 +20,7 @@ from seqpack_cli.shards.row_places import (
     mark_tokens,
     place_in_rows,
 )
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 NO_ID = -1  # of a piece that does not go on in the next batch
 

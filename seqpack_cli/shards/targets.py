@@ -15,14 +15,13 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.store_conditions import PartTest
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.store import TokenStore
 
 NUM_TARGETS = "num_target_tokens"
 
 
-def make_targets_test(store: AnyStore, options: PackOptions) -> PartTest | None:
+def make_targets_test(store: TokenStore, options: PackOptions) -> PartTest | None:
     """Return the test of sequences that have a target; None if those without one are packed too.
 
     It takes 8 bytes per sequence of a part, and raises FolderError for a value that is not 0 or 1.
@@ -44,11 +43,10 @@ def make_targets_test(store: AnyStore, options: PackOptions) -> PartTest | None:
 
     def test(number: int) -> np.ndarray:
         starts = to_offsets(store.part_lengths(number))[:-1]
-        columns = store.stored_columns.open_part(number)
-        values = np.asarray(columns.view(TARGETS))
+        values = np.asarray(store.view_column(number, TARGETS))
         largest = np.maximum.reduceat(values, starts)
         let_pages_go(values)
-        found: np.ndarray = np.asarray(columns.finish(TARGETS, largest)) > 0
+        found: np.ndarray = np.asarray(store.finish_values(number, TARGETS, largest)) > 0
         return found
 
     return test

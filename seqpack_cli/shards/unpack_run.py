@@ -18,7 +18,7 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, Group, spell_lines
 from seqpack_cli.shards.unpacked_parquet import PARQUET, write_parquet
-from seqpack_cli.tokens.columns.made_columns import OVERLAP
+from seqpack_cli.tokens.columns import OVERLAP
 from seqpack_cli.tokens.decoder import open_decoder
 
 KINDS = {"jsonl": ROWS, "parquet": PARQUET}  # of files, by their format

@@ -23,8 +23,8 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import join_values
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import join_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
 from seqpack_cli.shards.row_checks import check_not_empty, check_padding, check_rows
 from seqpack_cli.shards.row_places import find_padding, mark_tokens, place_in_rows
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.kinds import Values
 
 
 @dataclass(frozen=True, eq=False)

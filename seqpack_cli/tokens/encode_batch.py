@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
 from seqpack_cli.tokens.offsets.character_targets import FoundTargets
 from seqpack_cli.tokens.offsets.offsets import OffsetFinder, open_offset_finder
 from seqpack_cli.tokens.offsets.target_finder import TargetFinder, open_target_finder
 from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
-from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
+from seqpack_cli.tokens.text_readers import MessagesText
 
 
 class EncodedBatch(NamedTuple):
@@ -116,19 +117,27 @@ class BatchEncoder:
         return error
 
 
-def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: bool) -> BatchEncoder:
+def open_batch_encoder(
+    encoder: Encoder,
+    tokenizer_json: bytes,
+    text: TextReader | None,
+    *,
+    allow_special_tokens: bool,
+    needs_offsets: bool,
+) -> BatchEncoder:
     """Return how the texts of a part are encoded.
 
     Args:
+        text: what makes them; None if they are one field.
         needs_offsets: whether the characters of each token are asked for.
     """
-    tokenizer_json, is_special = setup.tokenizer_json, setup.options.encodes_special_tokens
-    if setup.text is not None:
+    is_special = allow_special_tokens
+    if text is not None:
         finder = open_target_finder(tokenizer_json, allow_special_tokens=is_special)
-        if setup.chat is None:
+        if not isinstance(text, MessagesText):
             return BatchEncoder(encoder, find_targets=finder)
         open_placed = functools.partial(
-            open_placed_encoder, tokenizer_json, setup.chat.special_tokens
+            open_placed_encoder, tokenizer_json, text.setup.special_tokens
         )
         return BatchEncoder(encoder, find_targets=finder, open_placed=open_placed)
     if not needs_offsets:
@@ -138,9 +147,9 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
     )
 
 
-def list_spelled(batch: TextBatch, setup: PartSetup) -> list[str]:
+def list_spelled(batch: TextBatch, text: TextReader | None) -> list[str]:
     """Return where special tokens that records spell are looked for: not in a template's text."""
-    if setup.chat is None:
+    if not isinstance(text, MessagesText):
         return batch.texts
     return ["" if made is None else made.spelled for made in batch.fields[0]]
 

@@ -200,7 +200,7 @@ class TokenizeOptions:
     )
 
     def __post_init__(self) -> None:
-        from seqpack_cli.tokens.columns.keep_option import check_keep
+        from seqpack_cli.tokens.columns import check_keep
         from seqpack_cli.tokens.vocabulary import spell_tokenizer
 
         check_options(self)
@@ -346,7 +346,7 @@ class ImportOptions:
     part_bytes: int = _part_bytes_option()
 
     def __post_init__(self) -> None:
-        from seqpack_cli.tokens.columns.keep_option import check_keep
+        from seqpack_cli.tokens.columns import check_keep
         from seqpack_cli.tokens.vocabulary import spell_tokenizer
 
         check_options(self)

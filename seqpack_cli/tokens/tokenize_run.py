@@ -1,17 +1,29 @@
-"""Run tokenize: inputs -> plan -> parts -> manifest.
+"""Tokenize text into a token store: inputs -> plan -> parts -> manifest.
 
-This process plans the run, watches it and publishes the manifest; workers make the parts. The same
-input and options give the same bytes with any number of workers, any encoder, and after any
-interruption.
+The plan is everything that decides the bytes of the store. This process plans the run, watches it
+and publishes the manifest; workers make the parts, each about 1 MiB of text at a time, and publish
+their files and receipts. The same input and options give the same bytes with any number of workers,
+any encoder, and after any interruption. `import` shares the run: parts, receipts and publishing.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from blake3 import blake3
+
+from seqpack_cli.corpus.blocks import check_unchanged, hash_range
+from seqpack_cli.corpus.document_block import DocumentBlock
+from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
+from seqpack_cli.corpus.field_samples import sample_values
 from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.input_checks import (
@@ -21,41 +33,150 @@ from seqpack_cli.corpus.input_checks import (
     iter_input_notes,
     naming_stray,
 )
-from seqpack_cli.corpus.parts import check_footers
+from seqpack_cli.corpus.missing_fields import proposes_field
+from seqpack_cli.corpus.parts import check_footers, plan_parts
 from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.errors import DataError
+from seqpack_cli.corpus.text_reader import TextReader
+from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
+from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
-from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
-from seqpack_cli.tokens.columns.keep_option import check_keep
-from seqpack_cli.tokens.encoders.agreement import start_loading
-from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
-from seqpack_cli.tokens.make_parts import check_inputs_unchanged, make_parts, share_cores
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.options import TokenizeOptions
-from seqpack_cli.tokens.part_setup import PartSetup
-from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
-from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
-from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.text_readers import make_text_reader
-from seqpack_cli.tokens.tokenize_plan import (
-    adapt_plan,
-    choose_affixes,
-    find_kept,
-    iter_notices,
-    make_plan,
-    make_tasks,
+from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder, hold_folder
+from seqpack_cli.runs.workers import (
+    Executor,
+    Progress,
+    Workers,
+    advance,
+    count_cores,
+    open_workers,
 )
+from seqpack_cli.tokens.affixes import Affixes, find_affixes
+from seqpack_cli.tokens.chat.chat_setup import ChatSetup
+from seqpack_cli.tokens.chat.renderer import writes_special
+from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
+from seqpack_cli.tokens.encode_batch import EncodedBatch, list_spelled, open_batch_encoder
+from seqpack_cli.tokens.encoders.agreement import (
+    check_agreement,
+    open_checked_encoder,
+    take_head,
+)
+from seqpack_cli.tokens.encoders.encoded_texts import (
+    EncodedTexts,
+    Encoder,
+    EncoderRefusedError,
+    EncodersDifferError,
+)
+from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, choose_encoder
+from seqpack_cli.tokens.kinds import Field, TokenKind, ValuesFrom
+from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
+from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.part_files import (
+    MadeDocuments,
+    PartWriter,
+    cast_ids,
+    choose_dtype,
+    columns_name,
+    hash_texts,
+)
+from seqpack_cli.tokens.sequences import (
+    DocumentSequences,
+    TokenColumn,
+    TooLongError,
+    make_sequences,
+)
+from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts, write_spelled_tokens
+from seqpack_cli.tokens.store import open_store
+from seqpack_cli.tokens.tags import Tags
+from seqpack_cli.tokens.text_batches import TextBatch, gather
+from seqpack_cli.tokens.text_readers import MessagesText, make_text_reader
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import (
+    Vocabulary,
     describe_vocabulary,
+    find_saved_limits,
     locate_tokenizer,
     read_tokenizer_json,
 )
+
+MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
+MAX_PARTS_AT_ONCE = 2  # in a process: Python's lock lets no more than that be read at once
+MIN_HASHED_BYTES = 1 << 30  # of input that is only hashed, per process
+RECEIPT_FIELDS: dict[str, type] = {
+    "ledger": dict,
+    "ranges": list,
+    "files": list,
+    "rejects": list,
+    "class_names": dict,
+}
+TOKENIZE_FIELDS: dict[str, type] = {**RECEIPT_FIELDS, "special_tokens": dict, "encoder": str}
+
+Receipts = dict[str, dict[str, Any] | None]  # by part; None for one that is not made yet
+MadePart = tuple[str, dict[str, Any]]  # its name and receipt
+HashInput = Callable[[SourceRange], str]
+
+_opening = threading.Lock()  # threads that make parts share one encoder
+
+
+@dataclass(frozen=True)
+class PartSetup:
+    """What a worker needs to tokenize any part of a run."""
+
+    folder: Place
+    tokenizer_json: bytes
+    vocabulary: Vocabulary
+    affixes: Affixes
+    options: TokenizeOptions
+    encoder: str  # the one in use
+    fields: tuple[Field, ...] = ()  # the columns to make
+    text: TextReader | None = None  # None: a text is one field
+    num_threads: int = 1
+
+    @property
+    def chat(self) -> ChatSetup | None:
+        """How a chat template renders the texts, special tokens among them; None if none does."""
+        return self.text.setup if isinstance(self.text, MessagesText) else None
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """What is counted where a record spells it."""
+        return self.vocabulary.special_tokens if self.chat is None else self.chat.special_tokens
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the ids."""
+        return choose_dtype(self.vocabulary.max_id)
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """One part to make."""
+
+    name: str
+    ranges: list[SourceRange]
+
+    @property
+    def num_bytes(self) -> int:
+        """The input bytes of the part."""
+        return sum(source_range.end - source_range.start for source_range in self.ranges)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle plain tuples, much faster than named ones: a part may have 10,000 files."""
+        ranges = [(index, tuple(source), start, end) for index, source, start, end in self.ranges]
+        return _load_task, (self.name, ranges)
+
+    def __str__(self) -> str:
+        paths = [source_range.source.path for source_range in self.ranges]
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return f"{self.name} ({paths[0]}{more})"
+
+
+def _load_task(name: str, ranges: list[tuple[Any, ...]]) -> PartTask:
+    found = [SourceRange(index, Source(*source), *ends) for index, source, *ends in ranges]
+    return PartTask(name, found)
 
 
 @takes_options(options=TokenizeOptions, executor=Executor)
@@ -123,28 +244,27 @@ def _tokenize_sources(
         encoder = choose_encoder(
             options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
         )
-        _start_encoder(encoder, tokenizer_json, options, sources, workers)
         vocabulary = describe_vocabulary(tokenizer_json, named)
-    affixes = choose_affixes(tokenizer_json, options)
+    affixes = _choose_affixes(tokenizer_json, options)
     text = make_text_reader(
         options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
     )
-    for notice in iter_notices(tokenizer_json, vocabulary, affixes, options, text):
+    for notice in _iter_notices(tokenizer_json, vocabulary, affixes, options, text):
         workers.progress.on_notice(notice)
     check_footers(sources)
-    kept = find_kept(sources, options, text)
-    tasks = make_tasks(sources, options)
-    plan = make_plan(sources, vocabulary, options, kept, text)
+    fields = _find_fields(sources, options, text)
+    tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes))
+    plan = _make_plan(sources, vocabulary, options, fields, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
-    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
+    setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, fields, text)
     if run.manifest is not None:
         run.check_whole(open_store)
         made = zip(tasks, run.manifest["parts"], strict=False)
         check_inputs_unchanged(made, run, workers)
         return run.manifest, True
     run.write_tokenizer(tokenizer_json)
-    receipts, encoder = make_parts(run, tasks, setup, workers)
-    manifest = make_manifest(plan, vocabulary, kept, receipts)
+    receipts, encoder = _make_parts(run, tasks, setup, workers)
+    manifest = make_manifest(plan, vocabulary, fields, receipts)
     seconds = time.monotonic() - started
     done: dict[str, Any] = {"tokenizer": tokenizer, "encoder": encoder}
     done |= describe_run(workers.executor, sources, seconds)
@@ -165,20 +285,6 @@ def _naming_tokenizer(name: str) -> Iterator[None]:
     except DataError as error:
         what = error.message.removeprefix("tokenizer.json: ")
         raise DataError(f"{locate_tokenizer(name)}: {what}", error.hint) from error
-
-
-def _start_encoder(
-    name: str,
-    tokenizer_json: bytes,
-    options: TokenizeOptions,
-    sources: list[Source],
-    workers: Workers,
-) -> None:
-    """Load the encoder in a thread while this one reads the vocabulary, if it is used here."""
-    num_bytes = sum(source.num_bytes for source in sources)
-    num_processes, _ = share_cores(workers, num_bytes)
-    if workers.are_local and num_processes == 1 and name in CHECKED:
-        start_loading(name, tokenizer_json, options.encodes_special_tokens)
 
 
 def _find_input(
@@ -203,3 +309,565 @@ def _find_input(
     check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
     check_target_fields(sources, options.targets.fields)
     return sources, skipped
+
+
+def _find_fields(
+    sources: list[Source], options: TokenizeOptions, text: TextReader | None
+) -> tuple[Field, ...]:
+    """Return the columns to make; kinds that are left open are found from the first records.
+
+    Args:
+        text: what makes the texts, if they are not one field.
+
+    Raises:
+        DataError: the first records do not decide, or cannot be read.
+        OptionError: an option does not apply to any of the fields.
+    """
+    keep, kept = check_keep(options.keep), list[Field]()
+    if keep:
+        names = [option.name for option in keep]
+        kept = choose_kinds(keep, sample_values(sources, options.documents, names, text))
+    tags = next((field for field in kept if KINDS[field.kind].is_per_token), None)
+    if options.tag_subtokens and tags is None:
+        raise OptionError(
+            f"--tag-subtokens {options.tag_subtokens}: no tags are kept",
+            hint="pass --keep FIELD:tags, or leave it out",
+        )
+    if tags is not None and options.makes_texts:
+        raise OptionError(
+            f"--keep {tags.name}: tags belong to a text of one field, "
+            f"found {next(iter(options.targets.fields))}",
+            hint="tokenize the tags into a store of their own",
+        )
+    made = []
+    if options.makes_texts:
+        made.append(Field(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+    elif options.overlap is not None:
+        made.append(Field(TARGETS, "targets", values_from=ValuesFrom.PIECES))
+    if options.overlap is not None:
+        made.append(Field(OVERLAP, "int", values_from=ValuesFrom.PIECES))
+    return (*made, *kept)
+
+
+def _make_plan(
+    sources: list[Source],
+    vocabulary: Vocabulary,
+    options: TokenizeOptions,
+    fields: Sequence[Field],
+    text: TextReader | None,
+) -> dict[str, Any]:
+    recorded = {
+        **options.record(),
+        "chat": {} if text is None else text.describe(),
+        "keep": describe_kept(fields),
+    }
+    return describe_plan("tokenize", vocabulary, recorded, sources)
+
+
+def _choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
+    """Find the special tokens before and after each document.
+
+    Raises:
+        OptionError: --bos or --eos is unknown, or leaves no room for text.
+        DataError: the tokenizer's template is not supported.
+    """
+    affixes = find_affixes(
+        tokenizer_json,
+        add_special_tokens=options.add_special_tokens and options.targets.messages_field is None,
+        bos=options.bos,
+        eos=options.eos,
+    )
+    if options.overflow == "truncate" and (options.max_length or 0) <= len(affixes):
+        raise OptionError(
+            f"--max-length {options.max_length}: no room for text beside the {len(affixes)} "
+            f"special tokens of each document, expected at least {len(affixes) + 1}"
+        )
+    return affixes
+
+
+def _iter_notices(
+    tokenizer_json: bytes,
+    vocabulary: Vocabulary,
+    affixes: Affixes,
+    options: TokenizeOptions,
+    text: TextReader | None,
+) -> Iterator[str]:
+    """Yield notes about settings that have no effect, or not the one that most users want."""
+    for limit in find_saved_limits(tokenizer_json):
+        yield f"tokenizer.json: ignoring its saved {limit}"
+    if options.allow_special_tokens and not vocabulary.special_tokens:
+        yield "--allow-special-tokens: the tokenizer has no special tokens"
+    if options.targets.completion_field is not None and not affixes.suffix:
+        yield (
+            "--completion-field: no end token follows a completion, so a model does not learn to "
+            "stop; pass --eos TOKEN to add one"
+        )
+    if isinstance(text, MessagesText) and not writes_special(text.setup):
+        yield (
+            f"--messages-field: the chat template {text.setup.path} writes no special token of the "
+            "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the "
+            "template's special tokens"
+        )
+
+
+# Parts
+
+
+def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
+    """Make one part and publish it; return its name and receipt.
+
+    Raises:
+        DataError: a record cannot be read or encoded, or is too long.
+        MachineError: the disk failed.
+        EncoderRefusedError, EncodersDifferError: this encoder cannot be used.
+    """
+    special_tokens = SpecialTokenCounts(setup.special_tokens)
+    with PartWriter(setup.folder, task.name, setup.dtype, setup.fields) as part:
+        receipt = part.write(
+            _iter_made(part, special_tokens, setup, task),
+            lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
+        )
+    return task.name, receipt
+
+
+def _iter_made(
+    part: PartWriter, special_tokens: SpecialTokenCounts, setup: PartSetup, task: PartTask
+) -> Iterator[MadeDocuments]:
+    """Read and encode the documents of a part."""
+    with _opening:
+        encoder, reference = open_checked_encoder(
+            setup.encoder,
+            setup.tokenizer_json,
+            allow_special_tokens=setup.options.encodes_special_tokens,
+            num_threads=setup.num_threads,
+            added_tokens=setup.vocabulary.added_tokens,
+        )
+    batches = gather(_iter_blocks(setup, task, part))
+    if reference is not None:
+        batches = _check_head(batches, task, encoder, reference)
+    needs_offsets = any(isinstance(kind, Tags) for kind in part.kinds)
+    batch_encoder = open_batch_encoder(
+        encoder,
+        setup.tokenizer_json,
+        setup.text,
+        allow_special_tokens=setup.options.encodes_special_tokens,
+        needs_offsets=needs_offsets,
+    )
+    num_documents = 0
+    for found in map_ahead(batch_encoder.encode, batches, num_threads=setup.num_threads):
+        batch, encoded = found.batch, found.encoded
+        spelled = list_spelled(batch, setup.text)
+        num_spelled = special_tokens.add(spelled, first_document=num_documents)
+        num_documents += len(batch.texts)
+        made = _make_sequences(encoded, batch, setup, _assign(found, part, setup.options))
+        yield MadeDocuments(
+            made,
+            cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id),
+            hash_texts(batch.iter_hashed(has_targets=setup.text is not None)),
+            batch.fields,
+            batch.num_rejected,
+            len(encoded.ids),
+            {"num_special_tokens_in_text": num_spelled},
+        )
+
+
+def _check_head(
+    batches: Iterator[TextBatch], task: PartTask, encoder: Encoder, reference: Encoder
+) -> Iterator[TextBatch]:
+    """Compare both encoders on the first texts of the part, then yield all batches."""
+    for batch in batches:
+        head = take_head(batch.texts, task.num_bytes)
+        check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
+        yield batch
+        break
+    yield from batches
+
+
+def _iter_blocks(setup: PartSetup, task: PartTask, part: PartWriter) -> Iterator[DocumentBlock]:
+    """Read and hash the ranges one after another; tell the part of each."""
+    options, readers = setup.options.documents, part.readers
+    text = setup.text or make_text(options, readers)
+    for source_range in task.ranges:
+        whole = read_block_file(source_range, options, readers, text)
+        if whole is not None:
+            data, block = whole
+            advance(len(data))
+            yield block
+            part.add_rejects(source_range, block.rejects)
+            part.add_range(source_range, len(block.texts), blake3(data).hexdigest())
+            continue
+        digest = blake3()
+
+        def on_read(block: bytes, digest: Any = digest) -> None:
+            digest.update(block)
+            advance(len(block))
+
+        num_documents = 0
+        for block in iter_documents(source_range, options, on_read, readers, text):
+            yield block
+            num_documents += len(block.texts)
+            part.add_rejects(source_range, block.rejects)
+        check_unchanged(source_range.source)
+        part.add_range(source_range, num_documents, digest.hexdigest())
+
+
+def _assign(
+    found: EncodedBatch, part: PartWriter, options: TokenizeOptions
+) -> dict[str, TokenColumn]:
+    """Return the entries of the columns per token, before the texts are cut."""
+    assigned, lengths = {}, found.encoded.lengths
+    for kind in part.kinds:
+        if isinstance(kind, Tags):
+            assert found.offsets is not None  # noqa: S101 - they were asked for
+            values = found.batch.fields[part.places[kind.name]]
+            subtokens = options.tag_subtokens or "first"
+            entries = kind.assign(values, found.offsets, lengths, subtokens)
+            assigned[kind.name] = TokenColumn(entries, kind.fill, kind.fill)
+        elif isinstance(kind, TokenKind) and found.targets is not None:
+            kind.counts["num_straddling_tokens"] += found.targets.num_straddling
+            assigned[kind.name] = TokenColumn(found.targets.entries, kind.fill, 1, of_overlap=0)
+        elif isinstance(kind, TokenKind):  # all tokens but repeated ones
+            ones = np.ones(int(lengths.sum()), np.uint8)
+            assigned[kind.name] = TokenColumn(ones, 1, 1, of_overlap=0)
+    return assigned
+
+
+def _make_sequences(
+    encoded: EncodedTexts,
+    batch: TextBatch,
+    setup: PartSetup,
+    columns: Mapping[str, TokenColumn],
+) -> DocumentSequences:
+    max_length = setup.options.max_length
+    try:
+        return make_sequences(
+            encoded,
+            affixes=setup.affixes,
+            max_length=max_length,
+            overflow=setup.options.overflow,
+            overlap=setup.options.overlap or 0,
+            columns=columns,
+        )
+    except TooLongError as error:
+        raise DataError(
+            f"{batch.find_place(error.document)}: {error.length:,} tokens, "
+            f"expected at most {max_length:,}",
+            hint="pass a larger --max-length, or --overflow split, truncate or drop",
+        ) from error
+
+
+def _make_parts(
+    run: RunFolder, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
+) -> tuple[list[dict[str, Any]], str]:
+    """Tokenize the missing parts; return all receipts in order, and the encoder that was used.
+
+    Args:
+        setup: has the encoder to try first; with `encoder="auto"`, tokenizers replaces a fast
+            encoder that cannot be used.
+
+    Raises:
+        OptionError: the encoder does not support this tokenizer, and may not be replaced.
+        DataError: its ids differ from those of tokenizers, and it may not be replaced.
+        FolderError: the input of a finished part changed.
+    """
+    may_fall_back, on_notice = setup.options.encoder == "auto", workers.progress.on_notice
+    receipts = find_finished(run, tasks, TOKENIZE_FIELDS, workers)
+    encoders = [receipt["encoder"] for receipt in receipts.values() if receipt is not None]
+    if may_fall_back and REFERENCE in encoders:
+        setup = replace(setup, encoder=REFERENCE)  # the run began with it, or fell back to it
+    try:
+        _tokenize_missing(receipts, tasks, setup, workers)
+    except (EncoderRefusedError, EncodersDifferError) as error:
+        _forget_unchecked(run, tasks, receipts)
+        if not may_fall_back:
+            raise _encoder_error(setup.encoder, error) from error
+        if isinstance(error, EncoderRefusedError):
+            on_notice(f"{setup.encoder} does not support this tokenizer; using {REFERENCE}")
+        else:
+            on_notice(f"{setup.encoder}: {error}; using {REFERENCE} for the whole run")
+        setup = replace(setup, encoder=REFERENCE)
+        _tokenize_missing(receipts, tasks, setup, workers)
+    return [receipt for receipt in receipts.values() if receipt is not None], setup.encoder
+
+
+def find_finished(
+    run: RunFolder,
+    tasks: Sequence[PartTask],
+    fields: Mapping[str, type],
+    workers: Workers,
+    hash_input: HashInput = hash_range,
+) -> Receipts:
+    """Return the receipt of each part, None for parts that are still to be made.
+
+    Args:
+        fields: those of a receipt.
+        hash_input: the checksum of the bytes of a range.
+
+    Raises:
+        FolderError: the input of a finished part changed.
+    """
+    receipts = _read_receipts(run, tasks, fields)
+    made = [(task, receipts[task.name]) for task in tasks]
+    finished = [(task, receipt) for task, receipt in made if receipt is not None]
+    check_inputs_unchanged(finished, run, workers, hash_input)
+    if finished:
+        notice = f"{len(finished)} of {len(tasks)} parts were already finished"
+        workers.progress.on_notice(notice)
+    return receipts
+
+
+def make_missing(
+    receipts: Receipts,
+    tasks: Sequence[PartTask],
+    workers: Workers,
+    make: Callable[[Sequence[PartTask]], Iterator[MadePart]],
+) -> None:
+    """Make the parts without a receipt, and add theirs.
+
+    Args:
+        make: makes some parts, and yields each when it is finished.
+    """
+    waiting = [task for task in tasks if receipts[task.name] is None]
+    workers.progress.on_total(count_bytes(waiting))
+    try:
+        for name, receipt in make(waiting):
+            receipts[name] = receipt
+    except DataError as error:
+        raise _complete_hint(error, receipts) from error
+
+
+def count_bytes(tasks: Iterable[PartTask]) -> int:
+    """Return the input bytes of some parts."""
+    return sum(task.num_bytes for task in tasks)
+
+
+def _read_receipts(
+    run: RunFolder, tasks: Sequence[PartTask], fields: Mapping[str, type]
+) -> Receipts:
+    """Return the receipt of each part, None for parts without one, or with a damaged one."""
+
+    def read(task: PartTask) -> dict[str, Any] | None:
+        receipt, name = run.read_receipt(task.name, fields), task.name
+        names = [f"{name}.bin", f"{name}.idx", columns_name(name)]
+        is_whole = receipt is not None and [it["name"] for it in receipt["files"]] == names
+        return receipt if is_whole else None
+
+    named = {task.name: task for task in tasks}
+    return dict(zip(named, run.read_receipts(named, read), strict=True))
+
+
+def _encoder_error(encoder: str, error: Exception) -> SeqpackError:
+    """Return the error about an encoder that the user chose and that cannot be used."""
+    hint = "pass --encoder auto"
+    if isinstance(error, EncoderRefusedError):
+        return OptionError(f"--encoder {encoder}: does not support this tokenizer ({error})", hint)
+    return DataError(f"--encoder {encoder}: {error}", hint)
+
+
+def _forget_unchecked(run: RunFolder, tasks: Sequence[PartTask], receipts: Receipts) -> None:
+    """Discard every part made by a fast encoder, also those that workers finished meanwhile."""
+    for name, receipt in _read_receipts(run, tasks, TOKENIZE_FIELDS).items():
+        if receipt is not None and receipt["encoder"] in CHECKED:
+            run.forget(name)
+            receipts[name] = None
+
+
+def _tokenize_missing(
+    receipts: Receipts, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
+) -> None:
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = share_cores(workers, count_bytes(waiting), len(waiting))
+        # Making texts from fields holds Python's lock, and a template belongs to one thread.
+        most = MAX_PARTS_AT_ONCE if setup.text is None else 1
+        at_once = max(1, min(num_threads, most, len(waiting)))
+        of_part = replace(setup, num_threads=num_threads // at_once)
+        tokenize = functools.partial(tokenize_part, of_part)
+        return workers.run(tokenize, waiting, max_processes=num_processes, num_threads=at_once)
+
+    make_missing(receipts, tasks, workers, make)
+
+
+def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
+    """Add --overwrite to a hint that changes an option which finished parts were made with."""
+    if not proposes_field(error.hint) or not any(receipts.values()):
+        return error
+    return DataError(error.message, f"{error.hint} --overwrite")
+
+
+def share_cores(workers: Workers, num_bytes: int, num_parts: int | None = None) -> tuple[int, int]:
+    """Return the number of processes on this machine for an input, and of threads in each.
+
+    Small inputs get fewer processes, unless the user sets the number. A single process uses a
+    thread per core; a task on a cluster has one thread.
+    """
+    num_wanted = workers.executor.num_workers
+    cores = num_wanted or count_cores()
+    num_processes = num_wanted or min(cores, 1 + num_bytes // MIN_WORKER_BYTES)
+    if num_parts is not None:
+        num_processes = max(1, min(num_processes, num_parts))
+    return num_processes, cores if num_processes == 1 and workers.are_local else 1
+
+
+def check_inputs_unchanged(
+    finished: Iterable[tuple[PartTask, dict[str, Any]]],
+    run: RunFolder,
+    workers: Workers,
+    hash_input: HashInput = hash_range,
+) -> None:
+    """Check that the input of finished parts is still the same.
+
+    Args:
+        finished: each part's task now, and its receipt or entry in the manifest.
+        hash_input: the checksum of the bytes of a range.
+
+    Raises:
+        FolderError: it changed; the message names the file.
+    """
+    finished = list(finished)
+    parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
+    num_bytes = count_bytes(task for task, _ in finished)
+    max_processes = 1 + num_bytes // MIN_HASHED_BYTES
+    find_changed = functools.partial(_find_changed, hash_input)
+    for changed in workers.run(find_changed, parts, max_processes=max_processes):
+        if changed is not None:
+            raise FolderError(
+                f"{run.path}: {changed} changed since this run began", hint=OVERWRITE_HINT
+            )
+
+
+@dataclass(frozen=True)
+class _FinishedPart:
+    """The input of a part when it was made, and its input now."""
+
+    name: str
+    ranges: list[SourceRange]
+    made_from: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
+    """Return the path of the first source of a part that changed."""
+    found = [(entry["source"], entry["start"], entry["end"]) for entry in part.made_from]
+    for place, source_range in enumerate(part.ranges):
+        index, source, start, end = source_range
+        # A line end that moved changes where parts are cut; their bytes may still be the same.
+        is_same = len(found) == len(part.ranges) and found[place] == (index, start, end)
+        if not is_same or hash_input(source_range) != part.made_from[place]["blake3"]:
+            pair = source.index_file
+            return source.path if pair is None else f"{source.path} or {pair.path}"
+    return None
+
+
+# Shared with import
+
+
+def describe_kept(fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return what decides the columns that are kept, as in the options of a manifest."""
+    return [field.describe() for field in fields if field.values_from is ValuesFrom.FIELD]
+
+
+def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of an unfinished run with those new options that its parts do not depend on.
+
+    If a bad record, a bad byte, or a document that is too large or too long was an error, finished
+    parts contain none, so their bytes are the same whatever the new plan does with those.
+    """
+    found, new = earlier.get("options"), plan["options"]
+    if not isinstance(found, dict):
+        return earlier
+
+    def is_raised(name: str) -> bool:
+        limit = found.get(name)
+        return type(limit) is int and (new[name] is None or new[name] >= limit)
+
+    names = [name for name in ("encoding_errors", "on_bad_record") if found.get(name) == "error"]
+    if is_raised("max_document_bytes"):
+        names.append("max_document_bytes")
+    if found.get("overflow") == "error" and is_raised("max_length"):
+        names += ["overflow", "max_length"]
+    return {**earlier, "options": {**found, **{name: new[name] for name in names}}}
+
+
+def make_tasks(parts: Iterable[list[SourceRange]]) -> list[PartTask]:
+    """Return a task for the ranges of each part."""
+    return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
+
+
+def publish_store(
+    run: RunFolder,
+    sources: list[Source],
+    manifest: dict[str, Any],
+    receipts: list[dict[str, Any]],
+    done: dict[str, Any],
+    versions: dict[str, str],
+) -> None:
+    """Publish the rejected records, `run.json` and the manifest.
+
+    Args:
+        done: how the run was done, for `run.json`.
+        versions: of the packages that did the work.
+    """
+    if not is_balanced(manifest["ledger"]):
+        raise AssertionError(f"the ledger does not add up: {manifest['ledger']}")
+    _write_rejects(run, sources, manifest["parts"], receipts)
+    run.write_record(done, versions)
+    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
+
+
+def describe_run(executor: Executor, sources: list[Source], seconds: float) -> dict[str, Any]:
+    """Return how a run was done, for `run.json`; no reader needs it."""
+    num_bytes = sum(source.num_bytes for source in sources)
+    return {
+        "executor": executor.name,
+        "num_workers": executor.num_workers,
+        "seconds": round(seconds, 3),
+        "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+    }
+
+
+def check_any_token(
+    run: RunFolder,
+    sources: list[Source],
+    manifest: dict[str, Any],
+    receipts: list[dict[str, Any]],
+) -> None:
+    """Remove what the run wrote and raise DataError if no document has a token."""
+    ledger, hint = manifest["ledger"], None
+    if ledger["num_sequences"]:
+        return
+    run.abandon()
+    num, num_dropped = ledger["num_documents"], ledger["num_dropped_documents"]
+    found = f"{num:,} document{'s' * (num != 1)} read"
+    if rejects := [reject for receipt in receipts for reject in receipt["rejects"]]:
+        found += f", {len(rejects):,} of them rejected: {rejects[0][-1]}"
+    if num_dropped:
+        found += f", {num_dropped:,} dropped by --max-length {manifest['options']['max_length']}"
+        hint = "pass a larger --max-length, or --overflow split"
+    paths = join_items(source.path for source in sources)
+    raise DataError(f"{paths}: no document with a token ({found})", hint)
+
+
+def _write_rejects(
+    run: RunFolder,
+    sources: list[Source],
+    parts: list[dict[str, Any]],
+    receipts: list[dict[str, Any]],
+) -> None:
+    """Write the rejected records, numbered as in their source files."""
+    if not any(receipt["rejects"] for receipt in receipts):
+        return
+    seen: Counter[int] = Counter()  # documents of each source in the previous parts
+    with run.publish("rejects.jsonl") as file:
+        for part, receipt in zip(parts, receipts, strict=True):
+            for source_index, record, byte, reason in receipt["rejects"]:
+                entry = {
+                    "source": sources[source_index].name,
+                    "record": seen[source_index] + record + 1,
+                    "byte": byte,
+                    "reason": reason,
+                }
+                file.write(encode_json(entry) + b"\n")
+            for entry in part["ranges"]:
+                seen[entry["source"]] += entry["num_documents"]

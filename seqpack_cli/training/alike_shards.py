@@ -15,8 +15,7 @@ from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.training.chosen_columns import name_columns
 
 SAME_TOKENIZER = "tokenize or import both corpora with the same tokenizer"

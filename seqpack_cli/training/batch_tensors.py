@@ -18,7 +18,7 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.keep_option import RESERVED
+from seqpack_cli.tokens.columns import RESERVED
 from seqpack_cli.training.attention_masks import (
     make_attention_mask,
     make_block_mask,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import PREFIX
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Label
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.conditions import Label
 
 
 def name_columns(shards: ShardSet) -> dict[str, Column]:

@@ -11,9 +11,8 @@ import numpy as np
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.columns.keep_option import RESERVED
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import RESERVED, TARGETS
+from seqpack_cli.tokens.text_values import TextValues
 
 IGNORED = -100  # cross_entropy's ignore_index
 NEXT = "next"  # at each token the one after it

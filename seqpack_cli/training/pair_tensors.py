@@ -19,7 +19,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import describe_fields
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.sides import PREFIX
-from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
+from seqpack_cli.tokens.columns import OVERLAP, TARGETS
 from seqpack_cli.training.batch_tensors import BatchTensors, PackedTensors, PaddedTensors
 from seqpack_cli.training.labels import NEXT, SAME, make_labels
 from seqpack_cli.training.teacher_forcing import DecoderBatch, DecoderEnds, add_ends, shift_rows

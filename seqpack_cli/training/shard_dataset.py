@@ -25,10 +25,9 @@ from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard_set import ShardSet, open_shards, share_limits
 from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams, take_streams
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Label
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyPaths, parse_places
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.conditions import Label
+from seqpack_cli.tokens.store import AnyPaths, parse_places
 from seqpack_cli.training.alike_shards import (
     check_alike,
     check_different,

@@ -24,10 +24,9 @@ from seqpack_cli.runs.options import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_passes import name_by_position
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Label
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import check_dropped, name_stores
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.conditions import Label
+from seqpack_cli.tokens.store import check_dropped, name_stores
 from seqpack_cli.training.batch_keys import BatchKeys
 from seqpack_cli.training.chosen_columns import find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT, collate_each
@@ -136,7 +135,7 @@ class StoreBatches:
         name, dropped = self.options.store_column, self.options.drop_column
         if name is not None or dropped:
             change = functools.partial(_change_columns, dropped=dropped, store_column=name)
-            offsets = to_offsets([len(each) for each in self._select().store.stores])
+            offsets = to_offsets([each.num_sequences for each in self._select().store.folders])
             lay_out = functools.partial(change, lay_out=lay_out, offsets=offsets)
         return functools.partial(collate_each, lay_out=lay_out)
 
@@ -189,7 +188,7 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
     if splits is not None and options.split_name is None:
         names = " or ".join(map(repr, splits.names))
         raise ValueError(f"options has split without split_name, expected {names}")
-    check_dropped(dataset.open_store().stores, options.drop_column)
+    check_dropped(dataset.open_store(), options.drop_column)
     places = dataset.paths
     return name_by_position(options, name_stores(places), [each.name for each in places])
 

@@ -21,11 +21,18 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.store_rows import check_store_ids
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Label, Values
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyPaths, AnyStore, open_stores, parse_places
-from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_values
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.conditions import Label
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.store import (
+    AnyPaths,
+    Slices,
+    TokenStore,
+    copy_rows,
+    open_stores,
+    parse_places,
+    read_values,
+)
 from seqpack_cli.training.chosen_columns import choose_columns, list_class_names
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequence, TokenSequences
 
@@ -70,9 +77,9 @@ class StoreDataset(Dataset[TokenSequence]):
         found = wanted if TARGETS in store.columns else columns
         self.columns: Mapping[str, Column] = choose_columns(store.columns, found)
         self._wanted = wanted
-        self._folders = [each.folder for each in store.stores]
+        self._folders = [each.opened for each in store.folders]
         self._num_sequences = len(store)
-        self._store: AnyStore | None = store
+        self._store: TokenStore | None = store
         self._num_bytes_read = 0
 
     @property
@@ -154,17 +161,17 @@ class StoreDataset(Dataset[TokenSequence]):
             self._num_bytes_read = 0
         return TokenSequences(ids, lengths, indices, starts, chosen, columns, token_columns)
 
-    def open_store(self) -> AnyStore:
+    def open_store(self) -> TokenStore:
         """Return the store, or several as one; a spawned worker opens them again."""
         if self._store is None:
             store = open_stores(self.paths, wanted=self._wanted)
-            for folder, each in zip(self._folders, store.stores, strict=True):
+            for folder, each in zip(self._folders, store.folders, strict=True):
                 folder.check_digest(each.digest)
             self._store = store
         return self._store
 
     def _find(
-        self, store: AnyStore, keys: Sequence[SupportsIndex | Piece]
+        self, store: TokenStore, keys: Sequence[SupportsIndex | Piece]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Check keys; return sequence, first token, length and row of each."""
         indices = _to_indices(keys)
@@ -179,7 +186,7 @@ class StoreDataset(Dataset[TokenSequence]):
         lengths = store.lengths[indices].astype(np.int64)
         return indices, np.zeros_like(indices), lengths, np.full_like(indices, NO_ROW)
 
-    def _find_piece(self, store: AnyStore, key: SupportsIndex | Piece) -> Piece:
+    def _find_piece(self, store: TokenStore, key: SupportsIndex | Piece) -> Piece:
         if isinstance(key, tuple) and key == FILLER:
             return FILLER
         if not isinstance(key, tuple):

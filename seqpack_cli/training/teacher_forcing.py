@@ -14,7 +14,7 @@ import numpy as np
 
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.training.labels import IGNORED, make_next_labels
 
 DecoderBatch = PackedBatch | PaddedBatch

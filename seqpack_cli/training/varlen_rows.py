@@ -16,11 +16,11 @@ from seqpack_cli.ranges import copy_ranges
 from seqpack_cli.shards.row_checks import check_not_empty, check_rows
 from seqpack_cli.shards.sequence_arrays import check_padding_value
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequences
 
-FILLS = {TARGETS.name: TARGETS.fill}  # in the padding of other columns per token: IGNORED
+FILLS = {TARGETS: 0}  # in the padding of other columns per token: IGNORED
 
 
 @dataclass(frozen=True)

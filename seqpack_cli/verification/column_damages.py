@@ -12,9 +12,9 @@ import numpy as np
 
 from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import TextValues, join_values
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import TextValues, join_values
 
 MAX_ROWS = 1000  # rows that are searched for a place
 Arrays = dict[str, np.ndarray]

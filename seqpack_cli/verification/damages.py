@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.verification.batch_damages import drop_row, swap_batches
 from seqpack_cli.verification.column_damages import (
     clear_entries,

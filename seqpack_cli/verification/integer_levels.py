@@ -13,8 +13,8 @@ from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import naming_batch
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch, compare_manifests
@@ -53,14 +53,14 @@ def verify_structure(run: Verification, again: PlannedAgain | None = None) -> Ba
     return run.keep_faultless(batches)
 
 
-def _check_columns(run: Verification, store: AnyStore) -> None:
+def _check_columns(run: Verification, store: TokenStore) -> None:
     """Compare the columns that the manifest of the shards names with those of the token store."""
     for what in compare_columns(run.shards.columns, store.columns):
         run.add(Finding("structure", MANIFEST_NAME, what))
         run.faulty_shards.update(range(run.shards.num_shards))  # they share the manifest
 
 
-def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) -> BatchTable:
+def verify_roundtrip(run: Verification, batches: BatchTable, store: TokenStore) -> BatchTable:
     """Send every id through the device; check a sample with torch's row-by-row functions too.
 
     Labels are checked of every batch if there is a column `targets`, else of the sample.
@@ -103,7 +103,7 @@ def verify_roundtrip(run: Verification, batches: BatchTable, store: AnyStore) ->
 
 
 def _check_labels(
-    run: Verification, level: LevelReport, batches: BatchTable, store: AnyStore
+    run: Verification, level: LevelReport, batches: BatchTable, store: TokenStore
 ) -> None:
     """Compare the labels that training makes of some batches with the token store."""
     numbers = run.find_shards(batches)

@@ -14,8 +14,8 @@ import numpy as np
 
 from seqpack_cli.batching.layout_rules import ENCODER
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification.integers.label_values import MakeLabels, check_labels
 from seqpack_cli.verification.levels import Verification
@@ -25,7 +25,7 @@ LEVEL = "roundtrip"
 MAX_BATCHES = 100  # of which the labels are made
 
 
-def control_labels(run: Verification, number: int, store: AnyStore | None) -> Iterator[Control]:
+def control_labels(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
     """Check labels of a shard that are made wrong."""
     has_labels = run.shards.side != ENCODER  # see `verify_roundtrip`
     if LEVEL not in run.options.levels or store is None or not has_labels:

@@ -15,7 +15,7 @@ from seqpack_cli.errors import MAX_SEED
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import (
     name_batches,
     naming_batch,
@@ -47,9 +47,9 @@ class Verification:
     report: Report
     progress: Progress
     # The stores, with the columns of the shards; None is possible at level `structure` only.
-    store: AnyStore | None
+    store: TokenStore | None
     # The same with all columns: conditions may name others than the shards have.
-    whole_store: AnyStore | None
+    whole_store: TokenStore | None
     planned: PlannedShards | None = None  # None if no plan was made again
     coverage: Coverage | None = None  # None before level `structure`, or if that gave up
     is_store_checked: bool = False  # whether its checksums have been compared
@@ -100,7 +100,7 @@ class Verification:
         shard = self.shards.open_shard(number)
         return shard.path.name, shard[inside]
 
-    def roundtrip(self, store: AnyStore) -> Roundtrip:
+    def roundtrip(self, store: TokenStore) -> Roundtrip:
         """Return where the shards are sent, and what they are compared with."""
         return Roundtrip(
             store, self.device, self.shards.options.piece_length, self.options.max_batch_tokens

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.batch_damages import MAX_BATCHES, exchange_batches
 from seqpack_cli.verification.column_damages import Arrays, find_real_rows, to_arrays
 from seqpack_cli.verification.damages import Damage
@@ -74,7 +74,7 @@ PAIR_DAMAGES = (
 
 
 def control_pairs(
-    runs: Sequence[Verification], sides: Sequence[Shard], stores: Sequence[AnyStore]
+    runs: Sequence[Verification], sides: Sequence[Shard], stores: Sequence[TokenStore]
 ) -> Iterator[Control]:
     """Damage the pairs of a shard, and check that each damage is found at its level.
 

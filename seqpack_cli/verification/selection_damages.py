@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.column import Column
+from seqpack_cli.tokens.columns import Column
 from seqpack_cli.verification.column_damages import Arrays, find_real_rows
 from seqpack_cli.verification.damages import Damage, damage_column
 from seqpack_cli.verification.integers.coverage import Coverage

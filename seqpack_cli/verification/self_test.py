@@ -16,8 +16,8 @@ import torch
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.column_values import compare_columns
@@ -50,7 +50,7 @@ from seqpack_cli.verification.stream_levels import control_streams
 MAX_TRIES = 8  # batches that are tried per faulty computation
 
 
-def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None) -> None:
+def run_self_test(run: Verification, batches: BatchTable, store: TokenStore | None) -> None:
     """Run every control of the chosen levels; one that is not caught is a finding.
 
     Args:
@@ -74,7 +74,7 @@ def run_self_test(run: Verification, batches: BatchTable, store: AnyStore | None
             run.report.findings.append(Finding(control.level, name, what))
 
 
-def _damage_arrays(run: Verification, number: int, store: AnyStore | None) -> Iterator[Control]:
+def _damage_arrays(run: Verification, number: int, store: TokenStore | None) -> Iterator[Control]:
     shard = run.shards.open_shard(number)
     for damage in (*DAMAGES, *list_selection_damages(run)):
         if run.repeats_sequences and damage.change is repeat_index:
@@ -95,7 +95,7 @@ def _damage_arrays(run: Verification, number: int, store: AnyStore | None) -> It
         )
 
 
-def _swap_class_names(run: Verification, store: AnyStore | None) -> Iterator[Control]:
+def _swap_class_names(run: Verification, store: TokenStore | None) -> Iterator[Control]:
     """Swap the first two class names of a column, as the manifest of the shards has them."""
     for name, column in run.shards.columns.items():
         if column.class_names is None:
@@ -112,7 +112,7 @@ def _swap_class_names(run: Verification, store: AnyStore | None) -> Iterator[Con
 
 
 def _find(
-    run: Verification, number: int, shard: Shard, store: AnyStore | None, damage: Damage
+    run: Verification, number: int, shard: Shard, store: TokenStore | None, damage: Damage
 ) -> Iterator[Finding]:
     """Yield the findings in a damaged shard up to the damage's level, checksums left out.
 

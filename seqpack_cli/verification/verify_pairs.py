@@ -17,7 +17,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import naming_part
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integer_levels import PlannedAgain, verify_structure
@@ -140,7 +140,7 @@ def _run_self_test(
         return
     entries = runs[0].shards.manifest["shards"]
     number = min(numbers, key=lambda one: int(entries[one]["bytes"]))
-    stores: list[AnyStore] = [run.store for run in runs if run.store is not None]
+    stores: list[TokenStore] = [run.store for run in runs if run.store is not None]
     report.controls += control_pairs(runs, _open_sides(runs, number), stores)
     for control in report.controls:
         if control.caught is False:

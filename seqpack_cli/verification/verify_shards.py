@@ -24,7 +24,7 @@ from seqpack_cli.shards.packed_stores import (
     show_packed_columns,
 )
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore, parse_places
+from seqpack_cli.tokens.store import TokenStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.integer_levels import verify_roundtrip, verify_structure
@@ -46,7 +46,7 @@ from seqpack_cli.verification.user_models.model_level import verify_user_model
 class PackedStore:
     """The token stores that shards were packed from, or why they cannot be opened."""
 
-    store: AnyStore | None
+    store: TokenStore | None
     why_not: str | None = None
     is_checked: bool = False  # whether its checksums have been compared
     are_targets_checked: bool = False
@@ -159,7 +159,7 @@ def _find_packed_store(
         if options.level != "structure" or places or are_stores_there(shards):
             raise
         return PackedStore(None, error.message)
-    for each in store.stores:
+    for each in store.folders:
         files = [file for part in each.manifest["parts"] for file in part["files"]]
         at(each.path).check_copies(files)
     store.check_indices()
@@ -167,7 +167,7 @@ def _find_packed_store(
     if is_same and has_tokenizer(store.manifest):
         store.read_tokenizer_json()  # only its digest: level `structure` builds the same file
     else:
-        check_kept_tokenizer(store.stores[0].path, store.manifest)
+        check_kept_tokenizer(store.folders[0].path, store.manifest)
     return PackedStore(store)
 
 

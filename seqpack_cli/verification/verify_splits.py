@@ -13,7 +13,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import SplitSet
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import naming_part
 from seqpack_cli.verification.integers.split_documents import (
     SplitOwners,
@@ -93,7 +93,7 @@ def _verify_split(
     return run.report, [run]
 
 
-def _find_obstacle(store: AnyStore | None, owners: SplitOwners, first: ShardSet) -> str | None:
+def _find_obstacle(store: TokenStore | None, owners: SplitOwners, first: ShardSet) -> str | None:
     """Return why documents cannot be compared, which other findings explain."""
     if store is None or len(owners.owners) != len(store):
         return "the splits do not have the sequences of the token stores"
@@ -106,7 +106,7 @@ def _find_obstacle(store: AnyStore | None, owners: SplitOwners, first: ShardSet)
 def _verify_documents(
     report: SplitsReport,
     splits: SplitSet,
-    store: AnyStore,
+    store: TokenStore,
     owners: SplitOwners,
     *,
     are_equal: bool,
@@ -128,7 +128,7 @@ def _verify_documents(
 
 
 def _run_self_test(
-    report: SplitsReport, store: AnyStore | None, owners: SplitOwners, first: ShardSet
+    report: SplitsReport, store: TokenStore | None, owners: SplitOwners, first: ShardSet
 ) -> None:
     """Put a sequence, and a document, into two splits in memory, and check that it is found."""
     found = next(iter(owners.copy().repeat_sequence()), None)

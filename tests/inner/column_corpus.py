@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
 
 KEEP = ("length:int", "share:float", "first:class", "copy:text", "parity:tags")
 LETTERS = "abcdefghij"

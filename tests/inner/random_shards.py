@@ -25,8 +25,8 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.indexed_dataset import Index
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.part_files import Index
+from seqpack_cli.tokens.store import TokenStore
 
 MAX_PIECE = 5  # ids, of a sequence that varlen splits
 ROW_LENGTH = 16  # of rows that sequences share

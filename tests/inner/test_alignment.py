@@ -24,7 +24,7 @@ from seqpack_cli import (
 )
 from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.store_conditions import make_test
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 RECORDS = [("one", "eins"), ("two", "zwei"), ("three", "drei"), ("four", "vier")]
 
@@ -62,7 +62,7 @@ def align(encoder: Path | Sequence[Path], decoder: Path | Sequence[Path]) -> Ali
     return alignment
 
 
-def find_places(store: AnyStore) -> dict[tuple[int, int], int]:
+def find_places(store: TokenStore) -> dict[tuple[int, int], int]:
     """Return the index of the sequence of each document, by store and document."""
     numbers = {str(each.path): number for number, each in enumerate(store.stores)}
     found = map(store.locate, range(len(store)))

@@ -18,8 +18,7 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.sequence_arrays import pad_sequence
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.verification.integers import batch_roundtrip
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch
 from seqpack_cli.verification.torch_rows import TorchRows

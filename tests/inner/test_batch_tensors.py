@@ -25,8 +25,8 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.columns.text_values import TextValues
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,

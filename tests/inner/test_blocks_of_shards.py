@@ -20,8 +20,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.verification.integers.blocks import (
     NO_ID,
     Block,

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.read_rows import Slices, read_rows
+from seqpack_cli.tokens.store import Slices, read_rows
 
 transformers = pytest.importorskip("transformers")
 render_jinja_template = importlib.import_module(

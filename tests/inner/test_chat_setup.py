@@ -20,7 +20,7 @@ from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 from seqpack_cli.tokens.chat.renderer import writes_special
 from seqpack_cli.tokens.text_readers import MessagesText
-from seqpack_cli.tokens.tokenize_plan import iter_notices
+from seqpack_cli.tokens.tokenize_run import _iter_notices as iter_notices
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 NO_SPECIAL = (

@@ -15,7 +15,7 @@ from command import run
 from shard_reference import Arrays, change_manifest, change_shard, put
 
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.options import VerifyOptions

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.comparisons import OPERATORS
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.conditions import OPERATORS
+from seqpack_cli.tokens.text_values import TextValues
 
 SIGNS = st.sampled_from([*OPERATORS])
 LEAST, MOST = -(2**63), 2**63 - 1

@@ -18,8 +18,7 @@ from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.source_setup import SourceSetup
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_store
 
 
 def count(store: TokenStore, executor: Executor, **values: Any) -> SourceCounts:

@@ -19,8 +19,8 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns import KINDS
+from seqpack_cli.tokens.kinds import Field
 
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"

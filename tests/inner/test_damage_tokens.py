@@ -14,8 +14,8 @@ from here import HERE
 from reference import change_json
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 Damage = Callable[[Path], object]

@@ -20,7 +20,7 @@ from random_shards import (
 from shard_reference import Arrays, join_batches, lay_out, to_arrays
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification import damages
 from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.integers.coverage import Coverage

@@ -24,8 +24,8 @@ from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards import pack_run
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 TEXTS = ["abc", "defghijkl", "mnopq", "r", "stuvw", "xyzabcdefghi", "jk"]

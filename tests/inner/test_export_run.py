@@ -38,7 +38,7 @@ from seqpack_cli.shards.exports import source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 
 TEXTS = ["one two", "", "three four five six", "seven", "eight nine ten"]
 EOS = 258  # of the tokenizer `bytes`

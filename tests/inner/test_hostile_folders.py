@@ -43,7 +43,7 @@ from seqpack_cli.reporting.rows import describe_sequence
 from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 SHARD = "shard-00000.safetensors"

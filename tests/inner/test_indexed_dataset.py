@@ -14,7 +14,7 @@ from reference import GOLDEN_IDS, GOLDEN_INDEX, read_indexed_dataset
 
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.files.places import at
-from seqpack_cli.tokens.indexed_dataset import cast_ids, choose_dtype, read_index, write_index
+from seqpack_cli.tokens.part_files import cast_ids, choose_dtype, read_index, write_index
 
 
 def write_part(

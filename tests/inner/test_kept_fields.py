@@ -24,8 +24,8 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText
 from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns import KINDS
+from seqpack_cli.tokens.kinds import Field
 
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 STOP = DocumentOptions()

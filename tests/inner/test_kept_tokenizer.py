@@ -15,7 +15,7 @@ from shard_reference import (
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 
 

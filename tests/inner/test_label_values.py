@@ -17,8 +17,8 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TargetOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.findings import Finding

@@ -44,8 +44,8 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.tokens.open_store import AnyPaths
 from seqpack_cli.tokens.options import TargetOptions
+from seqpack_cli.tokens.store import AnyPaths
 
 EOS = 258  # of the tokenizer `bytes`
 PROMPTS = TargetOptions(prompt_field="prompt", completion_field="text")

@@ -21,8 +21,7 @@ from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)
 PAD_ID = 256

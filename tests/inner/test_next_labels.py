@@ -21,7 +21,7 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.batch_tensors import PackedTensors
 from seqpack_cli.training.labels import IGNORED, make_next_labels
 from seqpack_cli.training.shard_dataset import ShardDataset

@@ -32,7 +32,7 @@ from seqpack_cli.shards.pack_plan import (
 from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 
 IDS = EntryBytes("uint16")
 OPTIONS: dict[str, dict[str, Any]] = {

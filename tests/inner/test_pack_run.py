@@ -40,7 +40,7 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store, open_stores
+from seqpack_cli.tokens.store import open_store, open_stores
 from seqpack_cli.verification.verify_run import VerifyOptions, verify
 
 LAYOUTS = ("packed", "padded")

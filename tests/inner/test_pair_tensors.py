@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence, unpack_sequence
 
 from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training import pair_tensors
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors
 from seqpack_cli.training.pair_tensors import PairOptions, PairTensors

@@ -23,8 +23,8 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns import KINDS
+from seqpack_cli.tokens.kinds import Field
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

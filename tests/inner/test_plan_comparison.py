@@ -26,7 +26,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.shards.pack_run import PackOptions, pack
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import plan_comparison
 from seqpack_cli.verification.options import VerifyOptions

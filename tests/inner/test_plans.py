@@ -19,7 +19,7 @@ from seqpack_cli.reporting.plans import compare_plans
 from seqpack_cli.reporting.terminal.plan_lines import FOOTER, show_plans
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 
 LENGTHS = (*range(1, 60), *(7 * n % 300 + 1 for n in range(150)), 2100)
 HEADER_BYTES = 2048  # of a shard at most, with the one more entry of each offsets array

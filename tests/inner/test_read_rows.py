@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.read_rows import Slices, copy_rows, read_rows
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows, open_store, read_rows
 
 LENGTHS = (3, 9, 5, 1, 5, 300, 2, 4, 1, 1, 40, 7, 150, 6)
 ROWS = st.lists(st.tuples(st.integers(0, len(LENGTHS) - 1), st.integers(0, 2**20)), max_size=30)

@@ -21,8 +21,8 @@ from seqpack_cli.files.objects import Url, read_object, remove_objects
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 FILES = {

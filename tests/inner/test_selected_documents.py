@@ -21,14 +21,14 @@ from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.selection import select
 from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.tokens.open_store import AnyStore, open_stores
+from seqpack_cli.tokens.store import TokenStore, open_stores
 
 SHARES = [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]
 NAMES = ("train", "validation", "test")
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> AnyStore:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     """Return three stores as one: equal documents, cut ones, and ones without a sequence."""
     folder = tmp_path_factory.mktemp("selected")
     options = TokenizeOptions(keep=["year:int"], max_length=12, part_bytes=600)
@@ -45,7 +45,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> AnyStore:
     return open_stores([folder / name for name in "abc"])
 
 
-def list_sequences(stores: AnyStore) -> list[tuple[int, int, int, int]]:
+def list_sequences(stores: TokenStore) -> list[tuple[int, int, int, int]]:
     """Return store, length, document hash and year of each sequence."""
     found = []
     for number in range(stores.num_parts):
@@ -115,7 +115,9 @@ def read_counts(counts: LengthCounts) -> dict[int, int]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=draw_options())
-def test_what_is_selected_agrees_with_a_slow_loop(stores: AnyStore, values: dict[str, Any]) -> None:
+def test_what_is_selected_agrees_with_a_slow_loop(
+    stores: TokenStore, values: dict[str, Any]
+) -> None:
     options = PackOptions(**values).resolve()
     source, sequences = SelectedStore(stores, options), list_sequences(stores)
     explained = [explain(values, sequence) for sequence in sequences]
@@ -163,7 +165,7 @@ def check_rounds(
         assert [lengths[index] for lengths in found] == expected
 
 
-def test_shares_follow_from_what_is_left_of_each_store(stores: AnyStore) -> None:
+def test_shares_follow_from_what_is_left_of_each_store(stores: TokenStore) -> None:
     values = {
         "where": ["year != 1"],
         "drop_longer": 11,
@@ -186,7 +188,7 @@ def test_shares_follow_from_what_is_left_of_each_store(stores: AnyStore) -> None
     assert SelectedStore(stores, others).passes == (1, 1, 1)
 
 
-def test_a_store_without_a_token_for_its_share_is_named(stores: AnyStore) -> None:
+def test_a_store_without_a_token_for_its_share_is_named(stores: TokenStore) -> None:
     path = stores.stores[1].path
     options = PackOptions(
         where=[f"@source != *{Path(str(path)).name}.jsonl"], share="1=0.5,2=0.2,3=rest"

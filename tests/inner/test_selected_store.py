@@ -20,8 +20,8 @@ from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.store_conditions import HINTS, matches
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.text_values import TextValues
 
 INSPECT = "seqpack inspect store shows the columns and their values"
 LANGUAGES = ("de", "en", "")

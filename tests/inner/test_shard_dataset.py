@@ -35,7 +35,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,

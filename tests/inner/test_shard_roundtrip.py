@@ -14,7 +14,7 @@ from random_shards import KINDS, NAME, Kind, draw_shard
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import Sender, Sent
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers import shard_roundtrip

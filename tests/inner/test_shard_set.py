@@ -25,7 +25,7 @@ from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 
 SHARD = "shard-00000.safetensors"
 BATCHES = [[5, 1, 2], [4, 0, 6], [3]]  # LENGTHS, longest first, three rows at a time

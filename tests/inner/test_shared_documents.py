@@ -25,8 +25,8 @@ from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 PACKED: dict[str, dict[str, Any]] = {

@@ -25,9 +25,9 @@ from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Values
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import TextValues
 
 MAX_ID, PAD_ID = 9, 7
 

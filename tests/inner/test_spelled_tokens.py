@@ -18,9 +18,9 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.spelled_tokens import NAME, read_spelled_tokens
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 RECORDS = ("<pad> <bos>", "no", 7, "<eos><eos>", "", "<bos> and <eos>", "<bos", "<eos>", "<eos>")

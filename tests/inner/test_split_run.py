@@ -27,8 +27,8 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
 from seqpack_cli.shards.store_splits import hash_values
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import open_store
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"

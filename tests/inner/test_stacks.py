@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.integers import stacks
 from seqpack_cli.verification.integers.blocks import NO_ID, Stack, cut_blocks, read_block
 from seqpack_cli.verification.integers.stacks import are_same, check_stack

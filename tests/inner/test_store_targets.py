@@ -25,8 +25,8 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TargetOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers.store_targets import check_store_targets
 from seqpack_cli.verification.options import VerifyOptions

@@ -24,8 +24,8 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.kinds import KINDS
+from seqpack_cli.tokens.columns import KINDS
+from seqpack_cli.tokens.kinds import Field
 from seqpack_cli.tokens.text_readers import PromptText
 
 pa = pytest.importorskip("pyarrow")

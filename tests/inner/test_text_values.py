@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.tokens.columns.text_values import TextValues, check_offsets, join_values
+from seqpack_cli.tokens.text_values import TextValues, check_offsets, join_values
 
 TEXTS = st.lists(st.text(max_size=5), max_size=6)
 

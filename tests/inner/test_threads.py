@@ -21,7 +21,7 @@ from tensor_reference import assert_same
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_batches import StoreBatches
 from seqpack_cli.training.store_dataset import StoreDataset

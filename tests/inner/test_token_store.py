@@ -16,9 +16,8 @@ from reference import GOLDEN_IDS, GOLDEN_INDEX, read_store_documents
 from strategies import texts
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
-from seqpack_cli.tokens.origin import Origin
+from seqpack_cli.tokens.store import Origin, open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 

@@ -30,9 +30,9 @@ from unfinished import stopping_before_manifest
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.roles import ROLES
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"

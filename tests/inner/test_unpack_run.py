@@ -20,8 +20,8 @@ from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import unpack as run_unpack
 from seqpack_cli.shards.unpack_run import write_sequences
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 

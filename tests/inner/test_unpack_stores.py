@@ -25,10 +25,9 @@ from seqpack_cli.shards import unpacked
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_unpacked
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.combined_store import CombinedStore
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -31,7 +31,7 @@ from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.sides import name_tensors
-from seqpack_cli.tokens.open_store import open_store, open_stores
+from seqpack_cli.tokens.store import open_store, open_stores
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.batch_damages import exchange_batches
 from seqpack_cli.verification.integers.pair_documents import Documents

@@ -27,7 +27,7 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack_run import pack
-from seqpack_cli.tokens.open_store import open_store
+from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import split_documents
 from seqpack_cli.verification.integers.split_documents import SplitOwners, find_shared

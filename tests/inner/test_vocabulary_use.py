@@ -29,9 +29,8 @@ from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_run import pack
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
 # Ids 4 to 6, 8, 10 and 11 are no tokens; "never" and "more" are in no text.

@@ -18,7 +18,7 @@ from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 MAX_ROWS = 8
 MAX_CELLS = 240  # of a row

@@ -12,7 +12,7 @@ from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.reporting.target_counts import count_targets_of_batches
 from seqpack_cli.reporting.wording import show_share
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 MAX_BATCHES = 500
 MAX_WORST = 20  # batches that are added to those

@@ -35,8 +35,8 @@ from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -126,7 +126,7 @@ def make_page(opened: Opened, numbers: dict[str, Any], panels: Sequence[Panel]) 
 
 
 def _describe_rows(
-    opened: Opened, sides: Sequence[Opened], stores: Sequence[AnyStore | None]
+    opened: Opened, sides: Sequence[Opened], stores: Sequence[TokenStore | None]
 ) -> dict[str, Any]:
     """Return the first rows, and what the text above them says."""
     rows, title = make_rows(opened, stores)

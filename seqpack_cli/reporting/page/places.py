@@ -15,14 +15,14 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.contents import has_one_row
 from seqpack_cli.reporting.opened import Opened, list_store_names, spell_path
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 MAX_SEQUENCES = 100_000
 MAX_SOURCES = 10_000
 NOWHERE = -1  # a dropped sequence, an unknown document
 
 
-def collect_places(opened: Opened, store: AnyStore | None) -> dict[str, Any]:
+def collect_places(opened: Opened, store: TokenStore | None) -> dict[str, Any]:
     """Return batch, row, length and document of each sequence, by its index in the token store.
 
     Args:
@@ -85,7 +85,7 @@ def _find_rows(shards: ShardSet, num_sent: int) -> dict[str, np.ndarray]:
     return arrays_sent
 
 
-def _find_documents(store: AnyStore, num_sent: int) -> np.ndarray:
+def _find_documents(store: TokenStore, num_sent: int) -> np.ndarray:
     documents = np.full(num_sent, NOWHERE, np.int64)
     for number, first in enumerate(store.part_offsets[:-1].tolist()):
         if first >= num_sent:
@@ -95,10 +95,10 @@ def _find_documents(store: AnyStore, num_sent: int) -> np.ndarray:
     return documents
 
 
-def _list_sources(store: AnyStore) -> list[list[Any]]:
+def _list_sources(store: TokenStore) -> list[list[Any]]:
     """Return path and first document of each source; none if there are more than MAX_SOURCES."""
     found, first = list[list[Any]](), 0
-    for each in store.stores:
+    for each in store.folders:
         sources = each.manifest["sources"]
         found += [[spell_path(it["path"]), first + it["first_document"]] for it in sources]
         first += each.num_documents
@@ -117,9 +117,9 @@ def _name_row(opened: Opened) -> str:
     return "stream" if carries_state else "row"
 
 
-def _list_stores(store: AnyStore) -> list[list[Any]]:
+def _list_stores(store: TokenStore) -> list[list[Any]]:
     """Return name and first document of each of several stores."""
-    firsts = to_offsets([each.num_documents for each in store.stores]).tolist()
+    firsts = to_offsets([each.num_documents for each in store.folders]).tolist()
     return [[name, first] for name, first in zip(list_store_names(store), firsts, strict=False)]
 
 

@@ -26,8 +26,8 @@ from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.paired_rows import list_in_encoder_order
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.token_borders import TextPiece
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
@@ -39,7 +39,7 @@ MAX_TAG_COLUMNS = 16
 
 
 def make_rows(
-    opened: Opened, stores: Sequence[AnyStore | None]
+    opened: Opened, stores: Sequence[TokenStore | None]
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the first rows, of pairs those of both sides in turn, and the heading above them.
 
@@ -61,7 +61,7 @@ def make_rows(
     return [row for pair in pairs for row in pair], f"First {len(pairs)} pairs"
 
 
-def _make_rows(opened: Opened, store: AnyStore | None) -> list[dict[str, Any]]:
+def _make_rows(opened: Opened, store: TokenStore | None) -> list[dict[str, Any]]:
     decode, special_tokens = open_texts(opened), find_special_tokens(opened)
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
@@ -153,7 +153,7 @@ def _cut_tags(tags: dict[str, list[Any]], first: int, last: int) -> list[tuple[s
     ]
 
 
-def _spell_place(store: AnyStore | None, index: int) -> str:
+def _spell_place(store: TokenStore | None, index: int) -> str:
     origin = describe_origin(store, index)
     if origin is None:
         return "unknown source"

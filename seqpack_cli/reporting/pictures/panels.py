@@ -118,7 +118,7 @@ def make_title(opened: AnyOpened) -> str:
     path = cut_front(escape_controls(show_path(opened)), MAX_PATH_COLUMNS)
     if not isinstance(opened, ShardSet):
         counts = f"{count(len(opened), 'sequence')}, {count(opened.num_tokens, 'token')}"
-        kind = "token store" if len(opened.stores) == 1 else "token stores"
+        kind = "token store" if len(opened.folders) == 1 else "token stores"
         return f"{path}: {kind}, {counts}"
     noun = "sequence" if opened.decoder is None else "pair"
     path += f", {opened.side} side" if opened.side is not None and opened.decoder is None else ""

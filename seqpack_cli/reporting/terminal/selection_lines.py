@@ -21,7 +21,7 @@ from seqpack_cli.reporting.wording import (
     show_rounded,
     show_share,
 )
-from seqpack_cli.tokens.open_store import number_repeated
+from seqpack_cli.tokens.store import number_repeated
 
 MAX_STORES = 16
 MAX_SPLITS = 4  # whose stores are shown

@@ -15,7 +15,7 @@ from seqpack_cli.reporting.selection_counts import describe_stores, selects_pass
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
 from seqpack_cli.shards.sides import view_decoder
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 OF_STORE = {
     "num_empty_documents": "empty documents, without a sequence",

@@ -10,9 +10,8 @@ import numpy as np
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.exports.packed_rows import Rows
 from seqpack_cli.shards.exports.source import Block
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.text_values import TextValues
 
 NO_LABEL = -100  # what losses ignore
 MADE = ("input_ids", "attention_mask", "labels")

@@ -21,6 +21,7 @@ from seqpack_cli.files.json_files import check_fields, encode_lines, parse_json
 from seqpack_cli.files.outputs import OTHER_NAME, check_new_name
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.shards.exports.task import Task
+from seqpack_cli.tokens.store import TokenStore
 
 FORMAT = "seqpack.export"
 FORMAT_VERSION = 1
@@ -43,11 +44,12 @@ FILE_FIELDS: dict[str, type] = {"name": str, "bytes": int, "blake3": str}
 
 def describe_source(task: Task) -> dict[str, Any]:
     """Return what an export says of itself and of its source."""
+    opened = task.opened
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "source_format": task.opened.manifest["format"],
-        "source_blake3": task.opened.folder.digest,
+        "source_format": opened.manifest["format"],
+        "source_blake3": opened.digest if isinstance(opened, TokenStore) else opened.folder.digest,
     }
 
 

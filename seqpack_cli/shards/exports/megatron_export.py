@@ -15,7 +15,7 @@ from seqpack_cli.files.places import Place, at
 from seqpack_cli.shards.exports.file_set import FileSet
 from seqpack_cli.shards.exports.source import Source
 from seqpack_cli.shards.exports.task import Task, check_same
-from seqpack_cli.tokens.indexed_dataset import read_index, write_index
+from seqpack_cli.tokens.part_files import read_index, write_index
 
 SUFFIXES = (".bin", ".idx")
 

@@ -19,7 +19,7 @@ from seqpack_cli.shards.exports.source import CheckedFiles
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 
 class Rows(NamedTuple):

@@ -34,7 +34,7 @@ from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.exports.source import Block, CheckedFiles
 from seqpack_cli.shards.exports.task import Task, check_same, differing_error
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 FILE_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000

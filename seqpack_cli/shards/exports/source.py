@@ -21,9 +21,8 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.columns import OVERLAP, TARGETS, Column
+from seqpack_cli.tokens.store import TokenStore
 
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
 
@@ -134,9 +133,12 @@ class StoreSource:
     def _read_columns(self, number: int, rows: slice, cells: slice) -> dict[str, Any]:
         if not self.columns:
             return {}
-        part = self._store.stored_columns.open_part(number)
+        store = self._store
+        places = {True: cells, False: rows}
         return {
-            name: part.finish(name, part.view(name)[cells if column.is_per_token else rows])
+            name: store.finish_values(
+                number, name, store.view_column(number, name)[places[column.is_per_token]]
+            )
             for name, column in self.columns.items()
         }
 

@@ -16,9 +16,8 @@ from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSourc
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import TokenStore, open_store
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.mapping import view_array
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.tokens.indexed_dataset import HEADER, MAGIC, VERSION
+from seqpack_cli.tokens.part_files import HEADER, MAGIC, VERSION
 
 FAIRSEQ_HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, S
 OLD_MAGIC = b"TNTIDX\0\0"  # of fairseq's first format

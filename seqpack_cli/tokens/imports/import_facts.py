@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.errors import FolderError, quote
-from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.imports.id_block import IdBlock
 
 COUNTS = ("num_with_bos", "num_with_eos", "num_ending_twice")  # of documents
@@ -50,16 +48,6 @@ class PartFacts:
     def describe(self) -> dict[str, int]:
         """Return the fields of the receipt."""
         return dict(self._found)
-
-
-def check_facts(receipt: Mapping[str, Any], max_id: int, source: Place) -> None:
-    """Raise FolderError unless there are as many documents and ids as a receipt says."""
-    num_documents = receipt["ledger"]["num_documents"]
-    for name in RECEIPT_FIELDS:
-        most = num_documents if name in COUNTS else max_id
-        if not 0 <= receipt[name] <= most:
-            shown = quote(receipt[name])
-            raise FolderError(f"{source}: {name} is {shown}, expected at most {most}")
 
 
 def iter_notes(

@@ -11,16 +11,14 @@ import xxhash
 from seqpack_cli.corpus.blocks import check_unchanged
 from seqpack_cli.corpus.document_block import Reject
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.columns.part_collector import PartCollector
-from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
 from seqpack_cli.tokens.imports.import_facts import PartFacts
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
-from seqpack_cli.tokens.part_setup import PartTask
-from seqpack_cli.tokens.part_writer import MadeDocuments, PartWriter
+from seqpack_cli.tokens.part_files import MadeDocuments, PartWriter
 from seqpack_cli.tokens.sequences import DocumentSequences
+from seqpack_cli.tokens.tokenize_run import PartTask
 
 RANGE_HINT = (
     "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
@@ -36,8 +34,7 @@ def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]
         MachineError: the disk failed.
     """
     facts = PartFacts(setup.affix_ids)
-    with PartCollector(setup.kept, setup.folder / columns_name(task.name)) as columns:
-        part = PartWriter(setup.folder, task.name, setup.dtype, columns)
+    with PartWriter(setup.folder, task.name, setup.dtype, setup.kept) as part:
         made = _iter_made(part, facts, setup, task)
         receipt = part.write(made, facts.describe)
     return task.name, receipt
@@ -113,7 +110,7 @@ def _make(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         lengths=block.lengths,
         num_sequences=block.num_sequences,
         overlaps=np.zeros(len(block.lengths), np.int64),
-        columns={} if block.targets is None else {TARGETS.name: block.targets},
+        columns={} if block.targets is None else {TARGETS: block.targets},
         num_special_tokens=0,
         num_truncated_tokens=0,
         num_dropped_tokens=0,

@@ -9,14 +9,14 @@ from typing import Any
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import OptionError
-from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.targets_kind import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
 from seqpack_cli.tokens.imports.import_setup import RecordFields
+from seqpack_cli.tokens.kinds import Field, ValuesFrom
+from seqpack_cli.tokens.manifest import describe_plan
 from seqpack_cli.tokens.options import ImportOptions
-from seqpack_cli.tokens.part_setup import PartTask
-from seqpack_cli.tokens.store_manifest import describe_plan
+from seqpack_cli.tokens.tokenize_run import PartTask, describe_kept
+from seqpack_cli.tokens.tokenize_run import make_tasks as cut_tasks
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary, read_tokenizer_json
 
@@ -41,9 +41,9 @@ def find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
     return vocabulary, tokenizer_json
 
 
-def list_kept(fields: RecordFields, kept: Sequence[Kept]) -> tuple[Kept, ...]:
+def list_kept(fields: RecordFields, kept: Sequence[Field]) -> tuple[Field, ...]:
     """Return the columns to make: targets if a field says them, and the fields that are kept."""
-    made = [Kept(Field(TARGETS.name), TARGETS.name, ValuesFrom.TEXT)] if fields.has_targets else []
+    made = [Field(TARGETS, "targets", values_from=ValuesFrom.TEXT)] if fields.has_targets else []
     return (*made, *kept)
 
 
@@ -52,12 +52,11 @@ def make_plan(
     vocabulary: Vocabulary,
     options: ImportOptions,
     fields: RecordFields,
-    kept: Sequence[Kept],
+    kept: Sequence[Field],
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
     found = {f"{name}_field": field for name, field in fields._asdict().items()}
-    keep = [each.describe() for each in kept if each.values_from is ValuesFrom.FIELD]
-    recorded = {**options.record(), **found, "keep": keep}
+    recorded = {**options.record(), **found, "keep": describe_kept(kept)}
     return describe_plan("import", vocabulary, recorded, sources)
 
 
@@ -72,5 +71,4 @@ def make_tasks(sources: list[Source], options: ImportOptions) -> list[PartTask]:
         for name, it in ID_FORMATS.items()
         if it.cut is not None
     }
-    parts = plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts)
-    return [PartTask(f"part-{number:05d}", ranges) for number, ranges in enumerate(parts)]
+    return cut_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))

@@ -24,6 +24,7 @@ from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
+from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS as FACTS
 from seqpack_cli.tokens.imports.import_facts import iter_notes
 from seqpack_cli.tokens.imports.import_part import check_first, import_part
 from seqpack_cli.tokens.imports.import_plan import (
@@ -34,20 +35,23 @@ from seqpack_cli.tokens.imports.import_plan import (
 )
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.record_fields import find_fields
-from seqpack_cli.tokens.make_parts import (
+from seqpack_cli.tokens.manifest import make_manifest
+from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.store import open_store
+from seqpack_cli.tokens.tokenize_run import (
+    RECEIPT_FIELDS,
     MadePart,
+    PartTask,
+    adapt_plan,
+    check_any_token,
     check_inputs_unchanged,
     count_bytes,
+    describe_run,
     find_finished,
     make_missing,
+    publish_store,
     share_cores,
 )
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.options import ImportOptions
-from seqpack_cli.tokens.part_setup import PartTask
-from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
-from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.tokenize_plan import adapt_plan
 
 MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 MAX_THREAD_BYTES = 2 << 30  # of input, which more processes than threads would not read earlier
@@ -153,7 +157,8 @@ def _import_sources(
 def _make_parts(
     run: RunFolder, tasks: Sequence[PartTask], setup: ImportSetup, workers: Workers
 ) -> list[dict[str, Any]]:
-    receipts = find_finished(run, tasks, setup, workers, hash_input)
+    fields = {**RECEIPT_FIELDS, **FACTS}
+    receipts = find_finished(run, tasks, fields, workers, hash_input)
 
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
         num_processes, num_threads = _share_cores(workers, waiting)

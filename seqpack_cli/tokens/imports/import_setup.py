@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqpack_cli.files.places import Place
-from seqpack_cli.tokens.columns.keep_option import check_keep
-from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
-from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS, check_facts
-from seqpack_cli.tokens.indexed_dataset import choose_dtype
+from seqpack_cli.tokens.columns import check_keep
+from seqpack_cli.tokens.kinds import Field, ValuesFrom
 from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.part_files import choose_dtype
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
@@ -47,9 +46,9 @@ class ImportSetup:
     vocabulary: Vocabulary
     options: ImportOptions
     fields: RecordFields
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[Field, ...] = ()
 
-    def list_fields(self) -> list[Kept]:
+    def list_fields(self) -> list[Field]:
         """Return the columns that are kept fields."""
         return [each for each in self.kept if each.values_from is ValuesFrom.FIELD]
 
@@ -64,7 +63,7 @@ class ImportSetup:
     def list_names(self) -> list[str]:
         """Return the fields of records that are read, in the order in which readers take them."""
         numbers = [self.options.document_field] if self.options.document_field is not None else []
-        kept = [each.field.name for each in self.list_fields()]
+        kept = [each.name for each in self.list_fields()]
         return [self.options.ids_field, *self.fields.names.values(), *numbers, *kept]
 
     @property
@@ -80,15 +79,6 @@ class ImportSetup:
             "bos": self.vocabulary.bos_id,
             "eos": self.vocabulary.eos_id if eos is None else eos,
         }
-
-    @property
-    def receipt_fields(self) -> Mapping[str, type]:
-        """See `AnySetup`."""
-        return RECEIPT_FIELDS
-
-    def check_receipt(self, receipt: dict[str, Any], source: Place) -> None:
-        """Raise FolderError unless these fields are possible."""
-        check_facts(receipt, self.vocabulary.max_id, source)
 
 
 def list_optional(options: ImportOptions) -> list[str]:

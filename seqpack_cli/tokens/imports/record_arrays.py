@@ -13,6 +13,7 @@ from seqpack_cli.corpus.number_lists import flatten_array
 from seqpack_cli.corpus.parquet_values import read_scalar, to_python
 from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays
 from seqpack_cli.errors import quote
+from seqpack_cli.tokens.columns import KINDS
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
@@ -81,7 +82,7 @@ def _read_fields(
     """Return the values of each kept field, and note rows with a bad one."""
     fields = []
     for each, array in zip(setup.list_fields(), arrays, strict=True):
-        reader = each.make_reader()
+        reader = KINDS[each.kind](each)
         try:
             values = to_python(array)
             fields.append(read_values(reader, values, values))

@@ -179,7 +179,7 @@ class _Joined:
         """Reject documents whose records differ in a kept field."""
         if len(self._firsts) == len(self._document_of):
             return
-        names = [each.field.name for each in setup.list_fields()]
+        names = [each.name for each in setup.list_fields()]
         is_later = np.diff(self._document_of, prepend=-1) == 0
         for name, values in zip(names, columns, strict=True):
             for record in np.flatnonzero(is_later).tolist():

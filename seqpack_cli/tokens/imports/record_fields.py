@@ -23,11 +23,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
 from seqpack_cli.corpus.table_rows import iter_table_arrays
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.tokens.columns.keep_option import check_keep
-from seqpack_cli.tokens.columns.kept import Kept
-from seqpack_cli.tokens.columns.kind_choice import choose_kinds
-from seqpack_cli.tokens.columns.kinds import KINDS
-from seqpack_cli.tokens.columns.made_columns import OVERLAP
+from seqpack_cli.tokens.columns import KINDS, OVERLAP, check_keep, choose_kinds
 from seqpack_cli.tokens.imports.import_setup import (
     PACKED,
     ROLES,
@@ -40,6 +36,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
+from seqpack_cli.tokens.kinds import Field
 from seqpack_cli.tokens.options import ImportOptions
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
@@ -49,7 +46,7 @@ class FoundFields(NamedTuple):
     """What there is in the records of an import."""
 
     fields: RecordFields
-    kept: list[Kept]
+    kept: list[Field]
     notes: list[str]  # about what is not read
 
 
@@ -146,7 +143,7 @@ def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -
     return RecordFields(**{role: name for role, name in names.items() if role in roles})
 
 
-def _find_kept(sources: Sequence[Source], of_lines: Samples, options: ImportOptions) -> list[Kept]:
+def _find_kept(sources: Sequence[Source], of_lines: Samples, options: ImportOptions) -> list[Field]:
     """Return the kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
     samples: list[list[Any]] = [[] for _ in keep]

@@ -26,7 +26,6 @@ from seqpack_cli.corpus.number_lists import LARGEST, check_list
 from seqpack_cli.corpus.records import MARK, RecordBlock
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.tokens.columns.kind import wrong_value_error
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
@@ -39,6 +38,7 @@ from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_cuts import is_document_number, parse_number
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
 from seqpack_cli.tokens.imports.record_wanted import Wanted
+from seqpack_cli.tokens.kinds import wrong_value_error
 
 NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError)
 

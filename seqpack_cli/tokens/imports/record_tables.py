@@ -12,7 +12,7 @@ from seqpack_cli.corpus.parquet_types import is_integer, is_list, is_null, is_nu
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.table_rows import read_schema
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.tokens.columns.keep_option import check_keep
+from seqpack_cli.tokens.columns import check_keep
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
     ROLES,

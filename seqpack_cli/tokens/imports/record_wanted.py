@@ -9,6 +9,7 @@ from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.corpus.missing_fields import IDS_FIELD
 from seqpack_cli.corpus.number_lists import NumberLists, join_lists
 from seqpack_cli.errors import quote
+from seqpack_cli.tokens.columns import KINDS
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
     ROLES,
@@ -42,7 +43,7 @@ class Wanted(NamedTuple):
         return cls(
             {IDS: options.ids_field, **setup.fields.names},
             options.document_field,
-            [each.make_reader() for each in setup.list_fields()],
+            [KINDS[each.kind](each) for each in setup.list_fields()],
             setup.list_unexpected(),
             refused,
             {IDS: IDS_FIELD, **{role: spell_option(role) for role in named}},

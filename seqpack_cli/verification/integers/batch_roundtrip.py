@@ -25,14 +25,14 @@ from torch.nn.utils.rnn import (
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_manifest import OF_STORES
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
 from seqpack_cli.verification.torch_rows import to_torch_rows
 
 
 def check_batch(
-    batch: Batch, store: AnyStore, device: torch.device, *, piece_length: int | None = None
+    batch: Batch, store: TokenStore, device: torch.device, *, piece_length: int | None = None
 ) -> Iterator[tuple[int | None, str]]:
     """Yield (row or None, what differs) for a batch that passed the level `structure`.
 
@@ -64,7 +64,7 @@ def check_batch(
         yield None, "the packed data differs from the token store's sequences, packed"
 
 
-def _read_rows(batch: Batch, store: AnyStore, piece_length: int | None) -> list[np.ndarray]:
+def _read_rows(batch: Batch, store: TokenStore, piece_length: int | None) -> list[np.ndarray]:
     """Return the store's ids of each row; of a piece, those up to the start of the next one."""
     assert batch.original_indices is not None  # noqa: S101 - shards always have them
     rows = [store[index] for index in batch.original_indices]
@@ -75,7 +75,7 @@ def _read_rows(batch: Batch, store: AnyStore, piece_length: int | None) -> list[
     return [row[start : start + length] for row, start, length in pieces]
 
 
-def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str]:
+def compare_manifests(manifest: dict[str, Any], store: TokenStore) -> Iterator[str]:
     """Yield where the manifests of shards and stores disagree on the ids, or on their sizes.
 
     The size of a model follows from these numbers.
@@ -83,8 +83,11 @@ def compare_manifests(manifest: dict[str, Any], store: AnyStore) -> Iterator[str
     for name in ("dtype", *OF_STORES, "tokenizer_blake3"):
         if manifest[name] != store.manifest[name]:
             yield f"{name} is {manifest[name]}, the token store has {store.manifest[name]}"
-    for number, (entry, one) in enumerate(zip(manifest["stores"], store.stores, strict=True), 1):
-        for name, in_store in (("num_sequences", len(one)), ("num_tokens", one.num_tokens)):
+    for number, (entry, one) in enumerate(zip(manifest["stores"], store.folders, strict=True), 1):
+        for name, in_store in (
+            ("num_sequences", one.num_sequences),
+            ("num_tokens", one.num_tokens),
+        ):
             if entry[name] != in_store:
                 yield f"{name} of store {number} is {entry[name]}, the token store has {in_store}"
 

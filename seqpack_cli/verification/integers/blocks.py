@@ -19,9 +19,8 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.time_steps import count_alive
-from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, copy_rows
+from seqpack_cli.tokens.part_files import MAX_LENGTH
+from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows
 from seqpack_cli.verification.integers.sorted_rows import sort_rows
 
 NO_ID = -1  # the padding value, which no id or class has; as uint16, all bits are set
@@ -93,7 +92,7 @@ def cut_blocks(shard: Shard, *, max_cells: int) -> Iterator[BlockSpan]:
 
 def read_block(
     shard: Shard,
-    store: AnyStore,
+    store: TokenStore,
     span: BlockSpan,
     *,
     piece_length: int | None,
@@ -155,7 +154,7 @@ def _find_widths(stacks: list[Stack]) -> np.ndarray:
 
 
 def _are_of_store(
-    store: AnyStore,
+    store: TokenStore,
     indices: np.ndarray,
     lengths: np.ndarray,
     starts: np.ndarray,

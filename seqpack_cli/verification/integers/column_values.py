@@ -14,11 +14,10 @@ import numpy as np
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.ranges import find_difference, is_equal
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kind import Label
-from seqpack_cli.tokens.columns.text_values import find_differing_values
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, read_rows, read_values
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.conditions import Label
+from seqpack_cli.tokens.store import Slices, TokenStore, read_rows, read_values
+from seqpack_cli.tokens.text_values import find_differing_values
 from seqpack_cli.verification.findings import Finding
 
 
@@ -43,7 +42,7 @@ def compare_columns(found: Mapping[str, Column], expected: Mapping[str, Column])
             yield f"class {place} of column {quote(name)} is {what}"
 
 
-def check_row_columns(shard: Shard, store: AnyStore) -> Iterator[Finding]:
+def check_row_columns(shard: Shard, store: TokenStore) -> Iterator[Finding]:
     """Yield the first wrong value of each batch, of the columns with one value per sequence.
 
     Args:
@@ -64,7 +63,7 @@ def check_row_columns(shard: Shard, store: AnyStore) -> Iterator[Finding]:
 
 
 def find_wrong_token(
-    shard: Shard, batch: int, store: AnyStore, column: Column
+    shard: Shard, batch: int, store: TokenStore, column: Column
 ) -> tuple[int, str] | None:
     """Return the row and what is wrong with a column per token, None if all is right.
 

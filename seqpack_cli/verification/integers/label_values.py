@@ -20,9 +20,8 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.tokens.columns.made_columns import TARGETS
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.read_rows import Slices, copy_rows
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels
 from seqpack_cli.verification.device import NUM_READERS
 from seqpack_cli.verification.findings import Finding
@@ -41,7 +40,7 @@ class CheckedLabels:
 
 
 def check_labels(
-    shard: Shard, store: AnyStore, batches: np.ndarray, *, make: MakeLabels = make_labels
+    shard: Shard, store: TokenStore, batches: np.ndarray, *, make: MakeLabels = make_labels
 ) -> Iterator[CheckedLabels]:
     """Check the labels of some batches, span by span.
 
@@ -60,7 +59,7 @@ def check_labels(
 
 
 def _check_span(
-    shard: Shard, store: AnyStore, first: int, last: int, make: MakeLabels
+    shard: Shard, store: TokenStore, first: int, last: int, make: MakeLabels
 ) -> CheckedLabels:
     """Check the batches from first to last - 1."""
     arrays = shard.arrays.cut(first, last)
@@ -89,7 +88,7 @@ def _check_span(
 
 
 def _read_ids(
-    arrays: ShardArrays, store: AnyStore, rows: np.ndarray, offsets: np.ndarray
+    arrays: ShardArrays, store: TokenStore, rows: np.ndarray, offsets: np.ndarray
 ) -> np.ndarray:
     """Return the ids of some rows from the store, int64, one row after another."""
     indices = arrays.tensors["original_indices"][rows]

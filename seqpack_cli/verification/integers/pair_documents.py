@@ -12,7 +12,7 @@ import numpy as np
 
 from seqpack_cli.shards.paired_rows import find_matched_rows
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 
 LEVEL = "roundtrip"
@@ -21,7 +21,7 @@ LEVEL = "roundtrip"
 class Documents:
     """The documents of the stores of a side, counted through all of them."""
 
-    def __init__(self, store: AnyStore) -> None:
+    def __init__(self, store: TokenStore) -> None:
         self._store = store
         self.numbers = np.empty(len(store), np.min_scalar_type(store.num_documents))
         num_before = 0

@@ -28,7 +28,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.selected_visits import (
     BY_PLAN,
@@ -44,9 +44,9 @@ FREE_ROWS = 1 << 22
 
 def plan_again(
     shards: ShardSet,
-    store: AnyStore,
+    store: TokenStore,
     *,
-    decoder: AnyStore | None = None,
+    decoder: TokenStore | None = None,
     is_planned: bool = True,
 ) -> tuple[SelectedStore | None, PlannedShards | None, list[Finding]]:
     """Select and plan a store with the options that its shards record.
@@ -113,7 +113,7 @@ class PlannedShards:
         return self.plan.decoder if self._is_decoder and self.plan.decoder else self.plan
 
     @property
-    def store(self) -> AnyStore:
+    def store(self) -> TokenStore:
         """The stores of this side."""
         return self.source.sides[self._is_decoder]
 

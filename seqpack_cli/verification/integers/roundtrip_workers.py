@@ -53,7 +53,7 @@ def check_shards(
         FolderError: the shards or a token store were replaced.
         MachineError: the device runs out of memory, or a worker died.
     """
-    places = [store.path.resolve() for store in roundtrip.store.stores]
+    places = [store.path.resolve() for store in roundtrip.store.folders]
     num_tokens = sum(shards.manifest["shards"][number]["num_tokens"] for number in numbers)
     worth = num_tokens // TOKENS_PER_WORKER if num_workers is None else num_workers
     workers = Workers(Executor(num_workers=num_workers), progress)

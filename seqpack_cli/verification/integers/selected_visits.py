@@ -24,8 +24,8 @@ from seqpack_cli.shards.finished_manifest import describe_stores
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.indexed_dataset import MAX_LENGTH
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.part_files import MAX_LENGTH
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
 
@@ -105,7 +105,7 @@ def compare_ledger(
 
 
 def compare_stores(
-    entries: list[dict[str, Any]], store: AnyStore, source: SelectedStore, holder: str
+    entries: list[dict[str, Any]], store: TokenStore, source: SelectedStore, holder: str
 ) -> Iterator[Finding]:
     """Yield where the sizes and passes of the stores of a side are not those in the manifest."""
     found = describe_stores(store, source.passes)

@@ -17,8 +17,8 @@ from seqpack_cli.errors import quote
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import (
     NUM_READERS,
     Sender,
@@ -44,7 +44,7 @@ ID_CELLS_PER_TOKEN = 32  # a model takes at least so many times the memory of an
 class Roundtrip:
     """Where shards are sent, and what they are compared with."""
 
-    store: AnyStore
+    store: TokenStore
     device: torch.device
     piece_length: int | None  # of all pieces but the last; None: they may have any
     max_batch_tokens: int  # as for the models; rectangles that take more memory are cut

@@ -17,7 +17,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.split_manifest import SplitSet
 from seqpack_cli.shards.split_run import describe_splits
 from seqpack_cli.shards.store_splits import hash_values, make_splitter
-from seqpack_cli.tokens.open_store import AnyStore
+from seqpack_cli.tokens.store import TokenStore
 
 NO_SPLIT = -1
 COUNTS = ("num_documents", "num_sequences", "num_tokens")
@@ -68,7 +68,7 @@ class SplitOwners:
         for split in self.owners[places].tolist():
             yield from self.mark((split + 1) % len(self.names), visits)
 
-    def move_sequence(self, store: AnyStore) -> bool:
+    def move_sequence(self, store: TokenStore) -> bool:
         """Move one of several sequences of a document to another split, if there is one."""
         for part in range(store.num_parts):
             owners = self.view_part(store, part)
@@ -81,7 +81,7 @@ class SplitOwners:
                 return True
         return False
 
-    def find_documents(self, store: AnyStore, part: int) -> tuple[np.ndarray, str | None]:
+    def find_documents(self, store: TokenStore, part: int) -> tuple[np.ndarray, str | None]:
         """Find the documents of a part that are in a split.
 
         Returns:
@@ -98,7 +98,7 @@ class SplitOwners:
         pair = packed[divided[0] : divided[0] + 2] + store.part_offsets[part]
         return packed[is_first], f"one document is in two splits: {self.name_both(store, pair)}"
 
-    def name_both(self, store: AnyStore, pair: Iterable[int]) -> str:
+    def name_both(self, store: TokenStore, pair: Iterable[int]) -> str:
         """Name two sequences by split and origin."""
         named = []
         for index in pair:
@@ -106,19 +106,19 @@ class SplitOwners:
             named.append(f"{split} has {origin.source}:{origin.record}, sequence {index}")
         return ", ".join(named)
 
-    def view_part(self, store: AnyStore, part: int) -> np.ndarray:
+    def view_part(self, store: TokenStore, part: int) -> np.ndarray:
         """Return the split of each sequence of a part, int16; NO_SPLIT if no shard has it."""
         first, last = store.part_offsets[part : part + 2]
         return self.owners[first:last]
 
 
-def number_documents(store: AnyStore, part: int) -> np.ndarray:
+def number_documents(store: TokenStore, part: int) -> np.ndarray:
     """Return the document of each sequence of a part, counted in the part."""
     counts = store.count_sequences(part)
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def find_shared(store: AnyStore, owners: SplitOwners, *, by: str | None) -> tuple[int, list[str]]:
+def find_shared(store: TokenStore, owners: SplitOwners, *, by: str | None) -> tuple[int, list[str]]:
     """Find what is in two splits: a document, a text, or with `by` a value.
 
     Args:
@@ -163,7 +163,7 @@ def _find_equal(
             yield int(keys[place]), of_keys[place : place + 2].tolist()
 
 
-def _hash_rows(store: AnyStore, part: int, rows: np.ndarray, by: str | None) -> np.ndarray:
+def _hash_rows(store: TokenStore, part: int, rows: np.ndarray, by: str | None) -> np.ndarray:
     """Return the hash of what decides the split of some sequences of a part, uint64."""
     if by is None:
         hashes, numbers = store.part_hashes(part), number_documents(store, part)
@@ -174,7 +174,7 @@ def _hash_rows(store: AnyStore, part: int, rows: np.ndarray, by: str | None) -> 
 
 
 def _find_pair(
-    store: AnyStore, owners: SplitOwners, key: int, splits: Sequence[int], by: str | None
+    store: TokenStore, owners: SplitOwners, key: int, splits: Sequence[int], by: str | None
 ) -> list[int]:
     """Return the first sequence with a hash in each of two splits."""
     found: dict[int, int] = {}
@@ -186,7 +186,7 @@ def _find_pair(
     return [found[split] for split in splits]
 
 
-def compare_assignment(splits: SplitSet, store: AnyStore, owners: SplitOwners) -> Iterator[str]:
+def compare_assignment(splits: SplitSet, store: TokenStore, owners: SplitOwners) -> Iterator[str]:
     """Assign the documents again, and yield where shards or counts of a split differ."""
     options = next(iter(splits.splits.values())).options
     parsed = parse_splits(options)

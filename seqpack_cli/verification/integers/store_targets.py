@@ -14,27 +14,26 @@ import numpy as np
 
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.ranges import copy_ranges, find_difference, to_offsets
-from seqpack_cli.tokens.columns.made_columns import OVERLAP, TARGETS
-from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.open_store import AnyStore
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.columns import OVERLAP, TARGETS
+from seqpack_cli.tokens.part_files import columns_name
+from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 
 LEVEL = "structure"
 
 
-def check_store_targets(store: AnyStore) -> Iterator[Finding]:
+def check_store_targets(store: TokenStore) -> Iterator[Finding]:
     """Yield what is wrong in each store that has targets.
 
     Raises:
         FolderError: a column holds an impossible value.
     """
-    for number, one in enumerate(store.stores, 1):
+    for number, one in enumerate(store.folders, 1):
         sums = Counter[str]()
-        for part in range(one.num_parts):
-            what = _check_part(one, part, sums)
+        for part in one.parts:
+            what = _check_part(store, part, sums)
             if what is not None:
-                name = columns_name(one.manifest["parts"][part]["name"])
+                name = columns_name(store.parts[part]["name"])
                 yield Finding(LEVEL, f"{name} of store {number}", what)
         for name, found in sums.items():
             claimed = one.manifest["ledger"][name]
@@ -52,7 +51,7 @@ def _check_part(store: TokenStore, number: int, sums: Counter[str]) -> str | Non
         return None
     overlaps = np.asarray(store.part_column(number, OVERLAP))
     sums["num_overlap_tokens"] += int(overlaps.sum())
-    overlap = store.manifest["options"].get(OVERLAP) or 0
+    overlap = store.folder_of(number).manifest["options"].get(OVERLAP) or 0
     is_later = _find_later(store.count_sequences(number))
     wrong = np.flatnonzero(overlaps != is_later * overlap)
     if len(wrong):

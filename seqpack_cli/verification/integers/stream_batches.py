@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.tokens.columns.made_columns import TARGETS
+from seqpack_cli.tokens.columns import TARGETS
 
 NO_ID = -1  # of a piece that the next batch does not go on with, or not with a target
 

@@ -44,7 +44,7 @@ from shard_reference import Arrays, load_shard
 
 from seqpack_cli.files.disk import name_temporary
 from seqpack_cli.shards.pack_run import PackOptions
-from seqpack_cli.tokens.indexed_dataset import CODE_OF_DTYPE, HEADER, MAGIC
+from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, HEADER, MAGIC
 
 
 def fuzz_manifest(data: bytes) -> Outcome:

@@ -32,9 +32,8 @@ from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import iter_sequences, iter_unpacked
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.open_store import open_store
-from seqpack_cli.tokens.token_store import TokenStore
+from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.store import TokenStore, open_store
 
 if TYPE_CHECKING:
     from seqpack_cli.reporting.pictures.picture import Panel

@@ -7,20 +7,21 @@ store at which each part begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from seqpack_cli.errors import FolderError, join_items, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
 from seqpack_cli.files.places import Place
-from seqpack_cli.tokens.columns.column import Column
-from seqpack_cli.tokens.columns.kept import Kept
-from seqpack_cli.tokens.columns.part_columns import columns_name
-from seqpack_cli.tokens.indexed_dataset import check_id_range, choose_dtype
-from seqpack_cli.tokens.made_counts import check_made_counts
+from seqpack_cli.tokens.columns import make_column
+from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, LEDGER_NAMES, choose_dtype, columns_name
 from seqpack_cli.tokens.roles import ROLES
+from seqpack_cli.tokens.spelled_tokens import NAME as SPELLED_NAME
 
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source
@@ -57,25 +58,6 @@ RANGE_FIELDS: dict[str, type] = {
     "num_documents": int,
     "blake3": str,
 }
-LEDGER_NAMES = (
-    "num_documents",
-    "num_empty_documents",
-    "num_empty_sequences",
-    "num_rejected",
-    "num_dropped_documents",
-    "num_sequences",
-    "num_encoded_tokens",
-    "num_special_tokens_added",
-    "num_truncated_tokens",
-    "num_dropped_tokens",
-    "num_padding_tokens",
-    "num_tokens",
-    "num_target_tokens",
-    "num_straddling_tokens",
-    "num_overlap_tokens",
-    "num_special_tokens_in_text",
-    "num_words_without_token",
-)
 SOURCE_FIELDS: dict[str, type] = {
     "path": str,
     "bytes": int,
@@ -108,7 +90,7 @@ def describe_plan(
 def make_manifest(
     plan: dict[str, Any],
     vocabulary: Vocabulary,
-    kept: Sequence[Kept],
+    fields: Sequence[Field],
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add up the parts' receipts into the manifest of the store.
@@ -136,36 +118,26 @@ def make_manifest(
         counts.update(ledger)
         for entry in receipt["ranges"]:
             documents_of_source[entry["source"]] += entry["num_documents"]
-    names = ("vocab_size", "max_id", *ROLES)
+    columns = []
+    for field in fields:
+        labels = (receipt["class_names"].get(field.name, ()) for receipt in receipts)
+        columns.append(make_column(field, chain.from_iterable(labels)).describe())
+    sources, first_document = [], 0
+    for index, source in enumerate(plan["sources"]):
+        num_documents = documents_of_source[index]
+        numbers = {"num_documents": num_documents, "first_document": first_document}
+        sources.append({**source, **numbers})
+        first_document += num_documents
     return {
-        "format": plan["format"],
-        "format_version": plan["format_version"],
-        "made_by": plan["made_by"],
-        "dtype": plan["dtype"],
-        **{name: getattr(vocabulary, name) for name in names},
+        **{name: plan[name] for name in ("format", "format_version", "made_by", "dtype")},
+        **{name: getattr(vocabulary, name) for name in ("vocab_size", "max_id", *ROLES)},
         "tokenizer_blake3": vocabulary.tokenizer_blake3,
         "options": plan["options"],
-        "columns": [_make_column(each, receipts).describe() for each in kept],
+        "columns": columns,
         "ledger": {name: counts[name] for name in LEDGER_NAMES},
-        "sources": list(_describe_sources(plan["sources"], documents_of_source)),
+        "sources": sources,
         "parts": parts,
     }
-
-
-def _make_column(kept: Kept, receipts: list[dict[str, Any]]) -> Column:
-    """Return a column with the classes of all parts."""
-    names = (receipt["class_names"].get(kept.field.name, ()) for receipt in receipts)
-    return kept.make_column(chain.from_iterable(names))
-
-
-def _describe_sources(
-    planned: list[dict[str, Any]], documents_of_source: Counter[int]
-) -> Iterator[dict[str, Any]]:
-    first_document = 0
-    for index, source in enumerate(planned):
-        num_documents = documents_of_source[index]
-        yield {**source, "num_documents": num_documents, "first_document": first_document}
-        first_document += num_documents
 
 
 def is_balanced(ledger: dict[str, int]) -> bool:
@@ -182,18 +154,19 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
     """Read and check the manifest of a finished token store; return it and its digest.
 
     Raises:
-        FolderError: it is incomplete, of another version, or not a token store.
+        FolderError: it is incomplete, of another version, not a token store, or contradicts itself;
+            or a file is missing or has another size.
     """
     manifest, digest, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
-    source = path / MANIFEST_NAME
-    check_fields(manifest["ledger"], dict.fromkeys(LEDGER_NAMES, int), source=source)
-    _check_maker(manifest, source)
+    source, made_by, ledger = path / MANIFEST_NAME, manifest["made_by"], manifest["ledger"]
+    check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)
+    if made_by not in MAKERS:
+        raise FolderError(f"{source}: made_by {quote(made_by)}, expected {' or '.join(MAKERS)}")
+    if made_by == "tokenize" and not has_tokenizer(manifest):
+        raise FolderError(f"{source}: tokenizer_blake3 is null, expected a string for tokenize")
     check_id_range(manifest, source)
-    _check_sources(manifest, source)
-    if not manifest["ledger"]["num_sequences"]:
-        raise FolderError(f"{source}: no sequences")
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
         name = f"part-{number:05d}"
@@ -202,28 +175,25 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
         names = [file["name"] for file in part["files"]]
         if names != expected or part["name"] != name:
             raise FolderError(f"{source}: part {number} does not list {join_items(expected)}")
+        num_bytes = part["num_tokens"] * np.dtype(manifest["dtype"]).itemsize
+        if part["files"][0]["bytes"] != num_bytes:
+            found = part["files"][0]["bytes"]
+            raise FolderError(f"{path / names[0]}: {found:,} bytes, expected {num_bytes:,}")
         for entry in part["ranges"]:
             check_fields(entry, RANGE_FIELDS, source=source)
-            if entry["source"] >= len(manifest["sources"]):
-                raise FolderError(
-                    f"{source}: part {number} has source {entry['source']}, "
-                    f"expected less than {len(manifest['sources'])}"
-                )
+    _check_sums(manifest, source)
+    if ledger["num_special_tokens_in_text"] and find_size(SPELLED_NAME) is None:
+        raise FolderError(
+            f"{path / SPELLED_NAME}: missing, {MANIFEST_NAME} has "
+            f"{ledger['num_special_tokens_in_text']:,} special tokens in the text",
+            hint="bring the file back, or make the store again with --overwrite",
+        )
     return manifest, digest
 
 
-def _check_maker(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless one of the commands can have made the store, with or without a tokenizer."""
-    made_by = manifest["made_by"]
-    if made_by not in MAKERS:
-        raise FolderError(f"{source}: made_by {quote(made_by)}, expected {' or '.join(MAKERS)}")
-    if made_by == "tokenize" and not has_tokenizer(manifest):
-        raise FolderError(f"{source}: tokenizer_blake3 is null, expected a string for tokenize")
-
-
-def _check_sources(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless the documents of the sources are numbered without gaps, up to the ledger's."""
-    num_documents = 0
+def _check_sums(manifest: dict[str, Any], source: Place) -> None:
+    """Raise unless the counts of sources and parts add up to the ledger, and its tokens."""
+    ledger, num_documents = manifest["ledger"], 0
     for entry in manifest["sources"]:
         check_fields(entry, SOURCE_FIELDS, source=source)
         if entry["first_document"] != num_documents:
@@ -232,19 +202,35 @@ def _check_sources(manifest: dict[str, Any], source: Place) -> None:
                 f"{entry['first_document']}, expected {num_documents}"
             )
         num_documents += entry["num_documents"]
-    if num_documents != manifest["ledger"]["num_documents"]:
-        raise FolderError(
-            f"{source}: the sources have {num_documents} documents, "
-            f"the ledger has {manifest['ledger']['num_documents']}"
-        )
-
-
-def check_totals(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless the counts of the parts add up to the ledger."""
-    for name in ("num_documents", "num_sequences", "num_tokens"):
-        found, expected = sum(part[name] for part in manifest["parts"]), manifest["ledger"][name]
-        if found != expected:
-            raise FolderError(f"{source}: the parts have {found} {name}, the ledger has {expected}")
-    if not is_balanced(manifest["ledger"]):
+    names = ("num_documents", "num_sequences", "num_tokens")
+    counts = [("parts", name, sum(part[name] for part in manifest["parts"])) for name in names]
+    for what, name, found in (("sources", names[0], num_documents), *counts):
+        if found != ledger[name]:
+            raise FolderError(
+                f"{source}: the {what} have {found} {name}, the ledger has {ledger[name]}"
+            )
+    ranges = (entry for part in manifest["parts"] for entry in part["ranges"])
+    if any(entry["source"] >= len(manifest["sources"]) for entry in ranges):
+        raise FolderError(f"{source}: a part has a source that is not listed")
+    if not ledger["num_sequences"]:
+        raise FolderError(f"{source}: no sequences")
+    if not is_balanced(ledger):
         raise FolderError(f"{source}: the tokens in the ledger do not add up")
-    check_made_counts(manifest, source)
+
+
+def check_id_range(manifest: dict[str, Any], source: Place) -> None:
+    """Raise FolderError unless the dtype of a manifest holds its ids, pad_id included.
+
+    Without a tokenizer the ids have no gaps.
+    """
+    dtype, max_id = manifest["dtype"], manifest["max_id"]
+    if dtype not in CODE_OF_DTYPE:
+        raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
+    if max_id > np.iinfo(dtype).max:
+        raise FolderError(f"{source}: max_id {max_id:,} does not fit {dtype}")
+    if not has_tokenizer(manifest) and max_id != (last := manifest["vocab_size"] - 1):
+        raise FolderError(f"{source}: max_id {max_id:,}, expected {last:,} without a tokenizer")
+    for role in ("pad_id", "bos_id", "eos_id", "unk_id"):
+        id_ = manifest.get(role)
+        if id_ is not None and (type(id_) is not int or not 0 <= id_ <= max_id):
+            raise FolderError(f"{source}: {role} {quote(id_)}, expected an id from 0 to {max_id}")

@@ -1,21 +1,34 @@
-"""Read tags: one per word of a record, or spans of characters of its text.
+"""Columns with an entry per token: `tags`, a class, and `targets`, 1 for what counts in the loss.
 
-The text of a record is cut into segments, each with a class: its words, or, where tags are spans,
-the runs of characters between spaces, cut where a span begins or ends.
+Tags are one per word of a record, or spans of characters of its text. The text is cut into
+segments, each with a class: its words, or, where tags are spans, the runs of characters between
+spaces, cut where a span begins or ends. A token has the class of the segment in which it begins,
+spaces left out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import join_items, quote
-from seqpack_cli.tokens.columns.class_kind import TYPES, read_label
-from seqpack_cli.tokens.columns.kind import Label, wrong_value_error
+from seqpack_cli.tokens.conditions import Label
+from seqpack_cli.tokens.kinds import (
+    LABEL_TYPES,
+    NO_CLASS,
+    ClassNumbers,
+    Collected,
+    Field,
+    PartFile,
+    TokenKind,
+    read_label,
+    wrong_value_error,
+)
 from seqpack_cli.tokens.offsets.spelling import WORD
 
 OUTSIDE = "O"  # the class of text outside of all spans, as in CoNLL's files
@@ -44,19 +57,20 @@ class Words(NamedTuple):
         return list(ends)[: len(self.words)]
 
 
-@dataclass(frozen=True)
-class TagsReader:
-    """Read tags: a list beside a list of words, or spans [start, end, label] of a text.
+class Tags(TokenKind):
+    """A class per token, from a list beside a list of words, or from spans [start, end, label].
 
-    Args:
-        value_type: of the labels. Text outside of all spans has the class OUTSIDE, and no class if
-            labels are no strings or the fixed names do not have it.
+    Text outside of all spans has the class OUTSIDE, and no class if labels are no strings or the
+    fixed names do not have it.
     """
 
-    name: str
-    value_type: str
-    class_names: tuple[Label, ...] | None = None
-    reads_words = True  # the text may be a list of words
+    dtype, fill, has_classes, reads_words = "int32", NO_CLASS, True, True
+
+    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+        super().__init__(field, file)
+        self.value_type = field.value_type or "string"
+        self.class_names = field.class_names
+        self._classes = ClassNumbers(field)
 
     def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
         """Return the segments of many records, None if one cannot be read."""
@@ -87,6 +101,47 @@ class TagsReader:
             return json.loads(spelled)
         except (ValueError, RecursionError):
             return spelled
+
+    def assign(
+        self,
+        values: Sequence[Segments | Words | None],
+        offsets: np.ndarray,
+        lengths: np.ndarray,
+        subtokens: str,
+    ) -> np.ndarray:
+        """Return the class of each token of some texts, int32.
+
+        Args:
+            values: the segments of each text; None only for one without tokens.
+            offsets: of all tokens, int32[S, 2].
+            lengths: number of tokens of each text.
+            subtokens: "all" tokens of a segment have its class, or only the "first".
+        """
+        present = [Words([], []) if value is None else value for value in values]
+        owners, has_text, num_segments = _find_segments(present, offsets, lengths)
+        labels = list(chain.from_iterable(value.labels for value in present))
+        self._classes.number([value.outside for value in present])
+        tags = self._classes.number(labels)[owners]
+        if subtokens == "first":
+            tags[np.diff(owners, prepend=-1) == 0] = NO_CLASS
+        found = np.full(len(offsets), NO_CLASS, np.int32)
+        found[has_text] = tags
+        is_found = np.zeros(num_segments, bool)
+        is_found[owners] = True
+        if not is_found.all():
+            outside = list(chain.from_iterable([v.outside] * len(v.labels) for v in present))
+            lost = np.flatnonzero(~is_found).tolist()
+            num_lost = sum(labels[i] not in (outside[i], None) for i in lost)
+            self.counts["num_words_without_token"] += num_lost
+        return found
+
+    def add_entries(self, entries: np.ndarray) -> None:
+        """Add the classes of tokens, as `assign` numbers them."""
+        self._classes.add(entries)
+
+    def finish(self) -> Collected:
+        """Return the column."""
+        return self._classes.finish()
 
     def _read_words(self, value: list[Any], words: list[str]) -> Words:
         if len(value) != len(words):
@@ -120,7 +175,7 @@ class TagsReader:
                 f"expected the keys {', '.join(SPAN_KEYS)}"
             )
         if type(entry) is not list or len(entry) != len(SPAN_KEYS):
-            is_label = type(entry) in chain.from_iterable(TYPES.values())
+            is_label = type(entry) in chain.from_iterable(LABEL_TYPES.values())
             raise BadRecordError(
                 f"field {quote(self.name)} has the entry {quote(entry)}, "
                 "expected spans [start, end, label] beside a text that is a string",
@@ -157,6 +212,47 @@ class TagsReader:
             known = join_items(map(quote, self.class_names))
             raise wrong_value_error(self.name, wrong, f"one of {known}")
         return labels
+
+
+class Targets(TokenKind):
+    """1 for a token that counts in the loss, else 0; not read from a field."""
+
+    dtype, largest, expected = "uint8", 1, "0 or 1"
+
+    def add_entries(self, entries: np.ndarray) -> None:
+        """Add the entries of the tokens of some sequences, and count the targets."""
+        self.counts["num_target_tokens"] += int(np.count_nonzero(entries))
+        self._pieces.append(entries.astype(self.dtype))
+
+
+def _find_starts(values: Sequence[Segments | Words], counts: np.ndarray) -> np.ndarray:
+    """Return where each segment begins in its text."""
+    num_segments = int(counts.sum())
+    if not all(isinstance(value, Words) for value in values):
+        flat = chain.from_iterable(value.starts for value in values)
+        return np.fromiter(flat, np.int64, num_segments)
+    words = chain.from_iterable(value.words for value in values if isinstance(value, Words))
+    ends = np.cumsum(1 + np.fromiter(map(len, words), np.int64, num_segments))
+    starts = np.concatenate([[0], ends])[:num_segments]
+    first = np.cumsum(counts) - counts
+    has_words = counts > 0
+    first_starts = starts[first[has_words]]
+    found: np.ndarray = starts - np.repeat(first_starts, counts[has_words])
+    return found
+
+
+def _find_segments(
+    values: Sequence[Segments | Words], offsets: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the segment of each token that has text, which tokens have, and how many there are."""
+    counts = np.fromiter((len(value.labels) for value in values), np.int64, len(values))
+    starts = _find_starts(values, counts)
+    has_text = offsets[:, 0] < offsets[:, 1]
+    wide = 1 + max(int(starts.max(initial=0)), int(offsets.max(initial=0)))
+    bases = wide * np.arange(len(values))  # so that the places of all texts are in order
+    places = (offsets[:, 0] + np.repeat(bases, lengths))[has_text]
+    owners = np.searchsorted(starts + np.repeat(bases, counts), places, side="right") - 1
+    return owners, has_text, len(starts)
 
 
 def _cut(

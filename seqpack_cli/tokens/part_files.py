@@ -1,0 +1,513 @@
+"""The files of one part of a token store: `.bin`, `.idx`, the columns, and its receipt.
+
+`.bin` and `.idx` are Megatron-LM's indexed dataset, which Megatron-LM, NeMo and GPT-NeoX read
+unchanged. `.bin` is the ids back to back. `.idx`, all little-endian: 9 bytes `MMIDIDX\\0\\0`; u64
+version 1; u8 dtype code; u64 S sequences; u64 D documents + 1; int32[S] lengths in tokens; int64[S]
+starts in bytes; int64[D] the first sequence of each document. fairseq's index has the same magic
+but another size, so the size is checked.
+
+The columns file holds `document_hashes`, one for each document of the part, and the columns: one
+entry per sequence, or one per token. Classes are numbered as the part numbers them;
+`class_names.NAME` is the JSON list of their names. The receipt is what a continued run and the
+manifest need to know of a finished part.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.errors import DataError, FolderError, quote
+from seqpack_cli.files.disk import HashingWriter
+from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.files.mapping import map_regular, view_array
+from seqpack_cli.files.places import Place, at
+from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.run_folder import write_receipt
+from seqpack_cli.runs.workers import advance
+from seqpack_cli.tokens.columns import KINDS, Column
+from seqpack_cli.tokens.kinds import (
+    NO_CLASS,
+    Collected,
+    Field,
+    Kind,
+    PartFile,
+    TokenKind,
+    Values,
+    ValuesFrom,
+    map_numbers,
+)
+from seqpack_cli.tokens.sequences import DocumentSequences
+from seqpack_cli.tokens.text_values import check_offsets
+
+MAGIC = b"MMIDIDX\0\0"
+HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, S, D
+VERSION = 1
+CODE_OF_DTYPE = {"uint16": 8, "int32": 4}
+MAX_LENGTH = 2**31 - 1
+HASHES = "document_hashes"
+FORMAT = "seqpack.columns"
+DAMAGED_HINT = "the store was changed or damaged: make it again with --overwrite"
+LEDGER_NAMES = (
+    "num_documents",
+    "num_empty_documents",
+    "num_empty_sequences",
+    "num_rejected",
+    "num_dropped_documents",
+    "num_sequences",
+    "num_encoded_tokens",
+    "num_special_tokens_added",
+    "num_truncated_tokens",
+    "num_dropped_tokens",
+    "num_padding_tokens",
+    "num_tokens",
+    "num_target_tokens",
+    "num_straddling_tokens",
+    "num_overlap_tokens",
+    "num_special_tokens_in_text",
+    "num_words_without_token",
+)
+NO_COUNTS: Mapping[str, int] = Counter()
+
+
+@dataclass(frozen=True)
+class Index:
+    """The lengths and places of the sequences and documents of one part."""
+
+    lengths: np.ndarray  # int32[S], in tokens
+    starts: np.ndarray  # int64[S], in bytes
+    first_sequences: np.ndarray  # int64[D + 1]: document d holds sequences [d] up to [d + 1]
+
+
+def choose_dtype(max_id: int) -> str:
+    """Return the narrowest dtype that holds every id up to max_id."""
+    return "uint16" if max_id <= np.iinfo(np.uint16).max else "int32"
+
+
+def cast_ids(ids: np.ndarray, dtype: str, *, max_id: int) -> np.ndarray:
+    """Cast ids to the dtype of the store; checked first, since numpy would wrap them silently.
+
+    Raises:
+        DataError: an id is negative or above max_id.
+    """
+    smallest = 0 if not len(ids) or ids.dtype.kind == "u" else int(ids.min())
+    largest = int(ids.max()) if len(ids) else 0
+    if smallest < 0 or largest > max_id:
+        found = largest if largest > max_id else smallest
+        raise DataError(f"tokenizer.json: gave id {found}, expected ids from 0 to {max_id}")
+    return ids.astype(f"<{np.dtype(dtype).str[1:]}", copy=False)
+
+
+def write_index(
+    file: HashingWriter, *, lengths: np.ndarray, num_sequences: np.ndarray, dtype: str
+) -> None:
+    """Write the `.idx` of a part.
+
+    Args:
+        lengths: in tokens, one per sequence.
+        num_sequences: one per document.
+    """
+    if len(lengths) and lengths.max() > MAX_LENGTH:
+        raise DataError(
+            f"a sequence of {int(lengths.max()):,} tokens, expected at most {MAX_LENGTH:,}",
+            hint="pass --max-length",
+        )
+    code = CODE_OF_DTYPE[dtype]
+    file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(num_sequences) + 1))
+    size = LIMITS.entries_per_block
+    for first in range(0, len(lengths), size):
+        file.write(lengths[first : first + size].astype("<i4"))
+    item_bytes = np.dtype(dtype).itemsize
+    _write_sums(file, lengths, item_bytes)
+    num_found = _write_sums(file, num_sequences, 1)
+    file.write(np.array([num_found], "<i8"))
+
+
+def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
+    """Write the running sum of counts in units, a block at a time; return the total count."""
+    total, size = 0, LIMITS.entries_per_block
+    for first in range(0, len(counts), size):
+        sums = to_offsets(counts[first : first + size]) + total
+        file.write((sums[:-1] * unit).astype("<i8"))
+        total = int(sums[-1])
+    return total
+
+
+def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens: int) -> Index:
+    """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
+
+    Args:
+        path: its name in errors, if `file` is a copy of it.
+
+    Raises:
+        FolderError: it is damaged, or not such an index.
+    """
+    path = path or file
+    mapped = map_regular(file)
+    size, header = len(mapped), mapped[: HEADER.size].tobytes()
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
+    _, version, code, num_sequences, num_firsts = HEADER.unpack(header)
+    if version != VERSION or code != CODE_OF_DTYPE[dtype]:
+        raise FolderError(
+            f"{path}: version {version}, dtype code {code}, "
+            f"expected {VERSION} and {CODE_OF_DTYPE[dtype]} ({dtype})"
+        )
+    expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
+    if size != expected or num_firsts < 1:
+        raise FolderError(f"{path}: {size:,} bytes, its header says {expected:,}")
+    lengths = view_array(mapped, "<i4", count=num_sequences, offset=HEADER.size)
+    starts_offset = HEADER.size + 4 * num_sequences
+    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
+    firsts_offset = starts_offset + 8 * num_sequences
+    first_sequences = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
+    index = Index(lengths, starts, first_sequences)
+    _check_index(index, path, np.dtype(dtype).itemsize, num_tokens)
+    return index
+
+
+def map_lengths(
+    file: Path, path: Place, num_sequences: int, num_documents: int, *, dtype: str
+) -> np.ndarray:
+    """Map the lengths in an `.idx`, int32[S]; of the rest, only the header is checked.
+
+    Args:
+        path: its name in errors, if `file` is a copy of it.
+
+    Raises:
+        FolderError: it has another size or header.
+    """
+    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_documents + 1)
+    num_bytes = len(header) + 12 * num_sequences + 8 * (num_documents + 1)
+    mapped = map_regular(file, num_bytes=num_bytes)
+    if mapped[: len(header)].tobytes() != header:
+        raise FolderError(f"{path}: its header does not match the manifest")
+    return view_array(mapped, "<i4", count=num_sequences, offset=len(header))
+
+
+def _check_index(index: Index, path: Place, itemsize: int, num_tokens: int) -> None:
+    lengths, firsts = index.lengths, index.first_sequences
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if len(lengths) and lengths.min() < 1:
+        shortest = int(lengths.argmin())
+        found = f"sequence {shortest} has {lengths[shortest]} tokens"
+        raise FolderError(f"{path}: {found}, expected at least 1")
+    if int(ends[-1] if len(ends) else 0) != num_tokens:
+        raise FolderError(f"{path}: lengths do not add up to the {num_tokens:,} ids of its .bin")
+    if not np.array_equal(index.starts, (ends - lengths) * itemsize):
+        raise FolderError(f"{path}: the starts are not the running sum of the lengths")
+    if firsts[0] != 0 or firsts[-1] != len(lengths) or (firsts[1:] < firsts[:-1]).any():
+        raise FolderError(f"{path}: the documents do not run from sequence 0 to {len(lengths)}")
+
+
+def columns_name(part: str) -> str:
+    """Return the name of a part's file of columns."""
+    return f"{part}.columns.safetensors"
+
+
+def write_part_columns(
+    path: Place, hashes: Sequence[np.ndarray], collected: Mapping[str, Collected]
+) -> dict[str, Any]:
+    """Write the columns of a part; return the size and checksum of the file."""
+    tensors = {HASHES: Tensor("uint64", sum(map(len, hashes)), hashes)}
+    for name, column in collected.items():
+        tensors |= column.tensors
+        if column.class_names is not None:
+            names = np.frombuffer(encode_json(column.class_names), np.uint8)
+            tensors[f"class_names.{name}"] = Tensor.of(names)
+    return write_tensor_file(path, tensors, {"format": FORMAT})
+
+
+class PartColumns:
+    """The mapped columns of one part.
+
+    Args:
+        file: the file, or a local copy of it.
+        path: shown in errors.
+        part: the part's entry in the manifest.
+        stored: the columns of the folder, which the file must hold.
+        shown: those to read, with the class names to which classes are mapped: maybe more.
+        constants: the value of each column to read that no file holds.
+
+    Raises:
+        FolderError: the file is damaged, or is not that of this part.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        path: Place,
+        part: dict[str, Any],
+        *,
+        stored: Mapping[str, Column],
+        shown: Mapping[str, Column],
+        constants: Mapping[str, int],
+    ) -> None:
+        self._path, self._part = path, part
+        self._shown, self._constants = shown, constants
+        self.arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
+        if metadata.get("format") != FORMAT:
+            raise FolderError(
+                f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
+            )
+        self._check_arrays(part, stored)
+        self._tables = {
+            name: self._make_table(column)
+            for name, column in shown.items()
+            if column.class_names is not None and name not in constants
+        }
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """XXH3-64 of the text of each document, uint64[documents]."""
+        return self.arrays[HASHES]
+
+    def view(self, name: str) -> Values:
+        """Return all entries of a column as they are stored: classes in the part's numbers."""
+        column = self._shown[name]
+        if name in self._constants:
+            count = self._part["num_tokens" if column.is_per_token else "num_sequences"]
+            value = np.array(self._constants[name], column.dtype)
+            return np.broadcast_to(value, count)
+        return column.view(self.arrays)
+
+    def finish(self, name: str, values: Values) -> Values:
+        """Check entries that were taken from `view`; return them with the shown classes.
+
+        Raises:
+            FolderError: a value is impossible.
+        """
+        column = self._shown[name]
+        table = self._tables.get(name)
+        if table is not None:
+            assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
+            num_classes = len(table) + NO_CLASS
+            outside = (values >= num_classes) | (values < 0)
+            if column.is_per_token:
+                outside &= values != NO_CLASS
+            if outside.any():
+                raise self._wrong(column, int(values[outside.argmax()]))
+            return table[values]
+        if not column.is_sound(values):
+            raise self._wrong(column)
+        return values
+
+    def _make_table(self, column: Column) -> np.ndarray:
+        stored = self.arrays[f"class_names.{column.name}"]
+        try:
+            labels = json.loads(stored.tobytes())
+            return map_numbers(labels, column.class_numbers)
+        except (ValueError, KeyError, TypeError) as error:
+            raise FolderError(
+                f"{self._path}: class names of column {quote(column.name)} are not those of the "
+                "manifest",
+                hint=DAMAGED_HINT,
+            ) from error
+
+    def _wrong(self, column: Column, number: int | None = None) -> FolderError:
+        found = "a value that cannot be" if number is None else f"class {number}"
+        return FolderError(
+            f"{self._path}: column {quote(column.name)} holds {found}",
+            hint=DAMAGED_HINT,
+        )
+
+    def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:
+        expected = {HASHES: ("uint64", part["num_documents"])}
+        for column in columns.values():
+            is_per_token = column.is_per_token
+            count = part["num_tokens"] if is_per_token else part["num_sequences"]
+            for name, dtype in column.tensor_dtypes.items():
+                expected[name] = (dtype, count)
+            if column.is_text:
+                expected[column.offsets_name] = ("int64", count + 1)
+                expected[column.tensor_name] = ("uint8", -1)
+            if column.class_names is not None:
+                expected[f"class_names.{column.name}"] = ("uint8", -1)
+        if set(self.arrays) != set(expected):
+            raise FolderError(
+                f"{self._path}: holds {sorted(self.arrays)}, expected {sorted(expected)}"
+            )
+        for name, (dtype, count) in expected.items():
+            array = self.arrays[name]
+            if array.dtype != dtype or count not in (-1, len(array)):
+                raise FolderError(
+                    f"{self._path}: {name} is {array.dtype}[{len(array)}], "
+                    f"expected {dtype}[{count if count >= 0 else ''}]"
+                )
+        for column in columns.values():
+            if column.is_text:
+                num_bytes, name = len(self.arrays[column.tensor_name]), column.offsets_name
+                try:
+                    check_offsets(
+                        self.arrays[name],
+                        num_texts=part["num_sequences"],
+                        num_bytes=num_bytes,
+                        name=name,
+                    )
+                except ValueError as error:
+                    raise FolderError(f"{self._path}: {error}") from error
+
+
+class MadeDocuments(NamedTuple):
+    """Some documents of a part, in order, as sequences, and what stands beside them."""
+
+    made: DocumentSequences
+    ids: np.ndarray  # those of the sequences, in the dtype of the store
+    hashes: np.ndarray  # uint64, one per document
+    fields: Sequence[Sequence[Any]]  # of each field that is read, an entry per document
+    num_rejected: int  # documents that stand for records that cannot be read
+    num_encoded_tokens: int  # before any were added or left out
+    counts: Mapping[str, int] = NO_COUNTS  # others of the ledger
+
+
+class PartWriter:
+    """Writes the files of one part, whatever makes its sequences; use it in a `with` block.
+
+    Args:
+        folder: of the store.
+        name: of the part.
+        dtype: of the ids.
+        fields: the columns to make. Their `kinds` collect them, and `readers` read the kept ones.
+    """
+
+    def __init__(self, folder: Place, name: str, dtype: str, fields: Sequence[Field]) -> None:
+        self._folder, self._name, self._dtype = folder, name, dtype
+        self._stack = ExitStack()
+        file = PartFile(folder / columns_name(name), self._stack)
+        self.kinds: list[Kind] = [KINDS[field.kind](field, file) for field in fields]
+        self.readers = [it for it in self.kinds if it.field.values_from is ValuesFrom.FIELD]
+        read = [it for it in self.kinds if it.field.values_from is not ValuesFrom.PIECES]
+        self.places = {kind.name: place for place, kind in enumerate(read)}  # in `fields`
+        self._hashes: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._num_sequences: list[np.ndarray] = []
+        self._ledger = Counter[str]()
+        self._ranges: list[dict[str, Any]] = []
+        self._rejects: list[list[Any]] = []
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, None)  # removes temporary files
+
+    def add_range(self, source_range: SourceRange, num_documents: int, digest: str) -> None:
+        """Note a range of the input that was read, and the BLAKE3 of its bytes."""
+        index, _, start, end = source_range
+        entry = {"source": index, "start": start, "end": end}
+        self._ranges.append({**entry, "num_documents": num_documents, "blake3": digest})
+
+    def add_rejects(self, source_range: SourceRange, rejects: Iterable[Reject]) -> None:
+        """Note the rejected records of a range, numbered within it."""
+        self._rejects += [[source_range.source_index, *reject] for reject in rejects]
+
+    def write(
+        self, blocks: Iterable[MadeDocuments], describe: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Write all documents of the part, then its receipt; return this.
+
+        Args:
+            describe: returns more fields of the receipt, when all documents are written.
+        """
+        bin_path, idx_path = (self._folder / f"{self._name}.{it}" for it in ("bin", "idx"))
+        with at(bin_path).publish() as bin_file:
+            for block in blocks:
+                bin_file.write(block.ids)
+                self._add(block)
+            bin_entry = {"name": bin_path.name, **bin_file.describe()}
+        with at(idx_path).publish() as idx_file:
+            lengths, num_sequences = _join(self._lengths), _join(self._num_sequences)
+            write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=self._dtype)
+            idx_entry = {"name": idx_path.name, **idx_file.describe()}
+        columns = {kind.name: kind.finish() for kind in self.kinds}
+        path = self._folder / columns_name(self._name)
+        columns_entry = {"name": path.name, **write_part_columns(path, self._hashes, columns)}
+        ledger = {name: self._ledger[name] for name in LEDGER_NAMES}
+        ledger["num_target_tokens"] = ledger["num_tokens"]  # if no column says it
+        counts = Counter[str]()
+        for kind in self.kinds:
+            if isinstance(kind, TokenKind):
+                counts.update(kind.counts)  # a sum would leave out those that are 0
+        receipt = {
+            "ledger": {**ledger, **counts},
+            "ranges": self._ranges,
+            "files": [bin_entry, idx_entry, columns_entry],
+            "class_names": {
+                name: column.class_names
+                for name, column in columns.items()
+                if column.class_names is not None
+            },
+            "rejects": self._rejects,
+            **describe(),
+        }
+        write_receipt(self._folder, self._name, receipt)
+        return receipt
+
+    def _add(self, block: MadeDocuments) -> None:
+        made = block.made
+        self._hashes.append(block.hashes)
+        self._lengths.append(_narrow(made.lengths))
+        self._num_sequences.append(_narrow(made.num_sequences))
+        self._add_columns(block)
+        num_silent = int((made.num_sequences == 0).sum())
+        self._ledger.update(
+            num_documents=len(made.num_sequences),
+            num_rejected=block.num_rejected,
+            num_dropped_documents=made.num_dropped_documents,
+            num_empty_documents=num_silent - block.num_rejected - made.num_dropped_documents,
+            num_sequences=len(made.lengths),
+            num_encoded_tokens=block.num_encoded_tokens,
+            num_special_tokens_added=made.num_special_tokens,
+            num_truncated_tokens=made.num_truncated_tokens,
+            num_dropped_tokens=made.num_dropped_tokens,
+            num_overlap_tokens=int(made.overlaps.sum()),
+            num_tokens=len(made.ids),
+        )
+        self._ledger.update(block.counts)
+        advance(0, len(made.ids))
+
+    def _add_columns(self, block: MadeDocuments) -> None:
+        """Add the values of the documents that have sequences."""
+        made = block.made
+        has_sequences = made.num_sequences > 0
+        num_sequences = made.num_sequences[has_sequences]
+        alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
+        for kind in self.kinds:
+            if isinstance(kind, TokenKind):
+                kind.add_entries(made.columns[kind.name])
+            elif kind.name in self.places:
+                values = block.fields[self.places[kind.name]]
+                values = values if alive is None else [values[place] for place in alive]
+                kind.add(values, num_sequences)
+            else:
+                kind.add(made.overlaps.tolist(), np.ones(len(made.overlaps), np.int64))
+
+
+def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
+    """Return the XXH3-64 of each text, uint64[N]."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
+
+
+def _narrow(counts: np.ndarray) -> np.ndarray:
+    """Cast counts to the smallest dtype that holds them: a part may have 30 million documents."""
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+
+
+def _join(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
