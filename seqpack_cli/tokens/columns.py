@@ -32,10 +32,10 @@ from seqpack_cli.tokens.kinds import (
     NO_CLASS,
     SMALLEST,
     Class,
-    Field,
     Float,
     Int,
     Kind,
+    PlannedColumn,
     Text,
     Values,
     find_value_type,
@@ -241,7 +241,7 @@ def read_columns(manifest: Mapping[str, Any], source: Place) -> dict[str, Column
     return columns
 
 
-def make_column(field: Field, labels: Iterable[Label]) -> Column:
+def make_column(field: PlannedColumn, labels: Iterable[Label]) -> Column:
     """Return the column of a store.
 
     Args:
@@ -345,7 +345,9 @@ def check_keep(keep: Sequence[str]) -> list[KeepOption]:
     return parsed
 
 
-def choose_kinds(keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]) -> list[Field]:
+def choose_kinds(
+    keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]
+) -> list[PlannedColumn]:
     """Return the fields to keep, each with its kind.
 
     Args:
@@ -356,17 +358,16 @@ def choose_kinds(keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]) -
         DataError: the values do not decide.
         OptionError: fixed class names are not of the type of the values.
     """
-    return [_choose(option, values) for option, values in zip(keep, samples, strict=True)]
-
-
-def _choose(option: KeepOption, values: Sequence[Any]) -> Field:
-    name, kind, labels = option
-    values = [value for value in values if value is not None]
-    kind = kind or _choose_kind(name, values)
-    if not KINDS[kind].has_classes:
-        return Field(name, kind)
-    value_type = _choose_value_type(name, kind, values)
-    return Field(name, kind, value_type, _convert(name, labels, value_type))
+    found = []
+    for (name, given, spelled), sample in zip(keep, samples, strict=True):
+        values = [value for value in sample if value is not None]
+        kind = given or _choose_kind(name, values)
+        value_type, labels = None, None
+        if KINDS[kind].has_classes:
+            value_type = _choose_value_type(name, kind, values)
+            labels = _convert(name, spelled, value_type)
+        found.append(PlannedColumn(name, kind, value_type, labels))
+    return found
 
 
 def _choose_kind(name: str, values: Sequence[Any]) -> str:
@@ -390,7 +391,7 @@ def _choose_kind(name: str, values: Sequence[Any]) -> str:
 
 def _choose_value_type(name: str, kind: str, values: Sequence[Any]) -> str:
     """Return the type of class names: that of most of them."""
-    parse = KINDS[kind](Field(name, kind)).parse
+    parse = KINDS[kind](PlannedColumn(name, kind)).parse
     values = [parse(value) if type(value) is Spelled else value for value in values]
     labels = [label for value in values for label in _iter_labels(value)]
     spelled = [label for label in labels if type(label) is Spelled]
@@ -480,7 +481,11 @@ def combine_columns(
     for name in dict.fromkeys([*made, *known]):
         difference = None if name in made else _find_difference(stores, name)
         if difference is None:
-            found[name] = _combine([columns[name] for _, columns in stores if name in columns])
+            first, *others = [columns[name] for _, columns in stores if name in columns]
+            if any(other.class_names != first.class_names for other in others):
+                labels = chain.from_iterable(it.class_names or () for it in (first, *others))
+                first = Column(name, first.kind, tuple(sort_labels(labels, name)))
+            found[name] = first
         elif name not in without:
             hint = "tokenize them with the same --keep, or leave the column out: "
             hint += f"--drop-column {prefix}{name}, or columns=[...] in Python"
@@ -512,14 +517,6 @@ def make_store_column(columns: Mapping[str, Column], name: str, stores: Sequence
     return added
 
 
-def _combine(columns: Sequence[Column]) -> Column:
-    first = columns[0]
-    if all(column.class_names == first.class_names for column in columns):
-        return first
-    labels = chain.from_iterable(column.class_names or () for column in columns)
-    return Column(first.name, first.kind, tuple(sort_labels(labels, first.name)))
-
-
 def _find_difference(stores: Named, name: str) -> str | None:
     """Return how a column differs between stores, None if it can be combined."""
     place, columns = stores[0]
@@ -532,12 +529,7 @@ def _find_difference(stores: Named, name: str) -> str | None:
 
 
 def _describe(column: Column | None) -> str:
-    if column is None:
-        return "none"
-    if column.class_names is None:
-        return f"kind {column.kind}"
-    return f"kind {column.kind} with {_find_type(column.class_names)} classes"
-
-
-def _find_type(names: Sequence[Label]) -> str:
-    return join_items(sorted({str(find_value_type(name)) for name in names}))
+    if column is None or column.class_names is None:
+        return "none" if column is None else f"kind {column.kind}"
+    types = {str(find_value_type(name)) for name in column.class_names}
+    return f"kind {column.kind} with {join_items(types)} classes"

@@ -58,7 +58,7 @@ class ValuesFrom(Enum):
 
 
 @dataclass(frozen=True)
-class Field:
+class PlannedColumn:
     """A column of a store that is to be made, in most cases from a field that `--keep` names."""
 
     name: str
@@ -107,7 +107,7 @@ class Kind:
     make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
     reads_words = False  # whether the text may be a list of words
 
-    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         del file
         self.field, self.name = field, field.name
         self._pieces: list[np.ndarray] = []
@@ -148,7 +148,7 @@ class TokenKind(Kind):
 
     is_per_token = True
 
-    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)
         self.counts: Counter[str] = Counter()  # so far, by their names in a store's ledger
 
@@ -223,7 +223,7 @@ class Class(Kind):
     dtype, fill, has_classes = "int32", NO_CLASS, True
     make_test = staticmethod(make_class_test)
 
-    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)
         self.value_type = field.value_type or "string"
         self._classes = ClassNumbers(field)
@@ -268,7 +268,7 @@ class Class(Kind):
 class ClassNumbers:
     """The classes of one column of a part, numbered as they come, and its entries."""
 
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: PlannedColumn) -> None:
         self._field = field
         self._numbers: dict[Any, int] = {None: NO_CLASS}
         self._pieces: list[np.ndarray] = []
@@ -301,7 +301,7 @@ class Text(Kind):
 
     dtype, is_text, make_test = "uint8", True, staticmethod(make_text_test)
 
-    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)
         self._spool = None if file is None else Spool(*file)
 

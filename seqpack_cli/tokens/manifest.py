@@ -18,7 +18,7 @@ from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import make_column
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, LEDGER_NAMES, choose_dtype, columns_name
 from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.spelled_tokens import NAME as SPELLED_NAME
@@ -90,7 +90,7 @@ def describe_plan(
 def make_manifest(
     plan: dict[str, Any],
     vocabulary: Vocabulary,
-    fields: Sequence[Field],
+    fields: Sequence[PlannedColumn],
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add up the parts' receipts into the manifest of the store.

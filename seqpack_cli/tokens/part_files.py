@@ -43,9 +43,9 @@ from seqpack_cli.tokens.columns import KINDS, Column
 from seqpack_cli.tokens.kinds import (
     NO_CLASS,
     Collected,
-    Field,
     Kind,
     PartFile,
+    PlannedColumn,
     TokenKind,
     Values,
     ValuesFrom,
@@ -326,27 +326,24 @@ class PartColumns:
         )
 
     def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:
-        expected = {HASHES: ("uint64", part["num_documents"])}
+        expected: dict[str, tuple[str, int | None]] = {HASHES: ("uint64", part["num_documents"])}
         for column in columns.values():
-            is_per_token = column.is_per_token
-            count = part["num_tokens"] if is_per_token else part["num_sequences"]
-            for name, dtype in column.tensor_dtypes.items():
-                expected[name] = (dtype, count)
+            count = part["num_tokens" if column.is_per_token else "num_sequences"]
+            expected[column.tensor_name] = (column.dtype, None if column.is_text else count)
             if column.is_text:
                 expected[column.offsets_name] = ("int64", count + 1)
-                expected[column.tensor_name] = ("uint8", -1)
             if column.class_names is not None:
-                expected[f"class_names.{column.name}"] = ("uint8", -1)
+                expected[f"class_names.{column.name}"] = ("uint8", None)
         if set(self.arrays) != set(expected):
             raise FolderError(
                 f"{self._path}: holds {sorted(self.arrays)}, expected {sorted(expected)}"
             )
-        for name, (dtype, count) in expected.items():
+        for name, (dtype, num) in expected.items():
             array = self.arrays[name]
-            if array.dtype != dtype or count not in (-1, len(array)):
+            if array.dtype != dtype or num not in (None, len(array)):
                 raise FolderError(
                     f"{self._path}: {name} is {array.dtype}[{len(array)}], "
-                    f"expected {dtype}[{count if count >= 0 else ''}]"
+                    f"expected {dtype}[{'' if num is None else num}]"
                 )
         for column in columns.values():
             if column.is_text:
@@ -384,7 +381,9 @@ class PartWriter:
         fields: the columns to make. Their `kinds` collect them, and `readers` read the kept ones.
     """
 
-    def __init__(self, folder: Place, name: str, dtype: str, fields: Sequence[Field]) -> None:
+    def __init__(
+        self, folder: Place, name: str, dtype: str, fields: Sequence[PlannedColumn]
+    ) -> None:
         self._folder, self._name, self._dtype = folder, name, dtype
         self._stack = ExitStack()
         file = PartFile(folder / columns_name(name), self._stack)

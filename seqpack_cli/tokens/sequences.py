@@ -6,7 +6,7 @@ keeps its number. Columns with an entry per token are cut as the ids are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -85,20 +85,23 @@ def make_sequences(
     is_whole = (kept == encoded.lengths)[kept > 0]
     num_removed = int((encoded.lengths - kept).sum())
     is_dropping = overflow == "drop"
-    arrays = (encoded.ids, *(column.values for column in columns.values()))
-    ids, *values = (_shorten(array, encoded.lengths, kept) for array in arrays)
-    whole = add_affixes(EncodedTexts(ids, kept), affixes)
-    pieces = _cut(whole.lengths, max_length, overlap)
+    ids = _shorten(encoded.ids, encoded.lengths, kept)
+    wide = ids.astype(np.promote_types(ids.dtype, np.uint32), copy=False) if len(affixes) else ids
+    whole = _surround(wide, kept, affixes.prefix, affixes.suffix)
+    pieces = _cut(kept + len(affixes) * (kept > 0), max_length, overlap)
+    cut = {}
+    for name, column in columns.items():
+        values = _shorten(column.values, encoded.lengths, kept)
+        firsts = [column.fill] * len(affixes.prefix)
+        lasts = [np.where(is_whole, column.last_fill, column.fill)] * len(affixes.suffix)
+        cut[name] = pieces.take(_surround(values, kept, firsts, lasts), column.of_overlap)
     return DocumentSequences(
-        ids=pieces.take(whole.ids),
+        ids=pieces.take(whole),
         lengths=pieces.lengths,
         num_sequences=pieces.num_pieces,
         overlaps=pieces.overlaps,
-        columns={
-            name: pieces.take(_surround(array, kept, affixes, column, is_whole), column.of_overlap)
-            for (name, column), array in zip(columns.items(), values, strict=True)
-        },
-        num_special_tokens=len(whole.ids) - len(ids),
+        columns=cut,
+        num_special_tokens=len(whole) - len(ids),
         num_truncated_tokens=0 if is_dropping else num_removed,
         num_dropped_tokens=num_removed if is_dropping else 0,
         num_dropped_documents=int((kept < encoded.lengths).sum()) if is_dropping else 0,
@@ -123,56 +126,30 @@ def _find_kept(
     return np.where(too_long, 0, lengths)
 
 
-def add_affixes(encoded: EncodedTexts, affixes: Affixes) -> EncodedTexts:
-    """Add the affixes to every document that has a token."""
-    if not len(affixes):
-        return encoded
-    starts, ends, is_text = _find_places(encoded.lengths, affixes)
-    dtype = np.promote_types(encoded.ids.dtype, np.uint32)
-    ids = np.empty(len(is_text), dtype)
-    for index, token in enumerate(affixes.prefix):
-        ids[starts + index] = token
-    for index, token in enumerate(reversed(affixes.suffix), 1):
-        ids[ends - index] = token
-    ids[is_text] = encoded.ids
-    return EncodedTexts(ids, encoded.lengths + len(affixes) * (encoded.lengths > 0))
-
-
 def _surround(
     values: np.ndarray,
     lengths: np.ndarray,
-    affixes: Affixes,
-    column: TokenColumn,
-    is_whole: np.ndarray,
+    firsts: Sequence[int],
+    lasts: Sequence[int | np.ndarray],
 ) -> np.ndarray:
-    """Add entries for the affixes to the values of all tokens.
+    """Add values before and after those of every document that has a token.
 
     Args:
-        is_whole: which documents with a token are not truncated.
+        firsts, lasts: what is added, the same for each such document, or a value for each.
     """
-    if not len(affixes):
+    if not firsts and not lasts:
         return values
-    _, ends, is_text = _find_places(lengths, affixes)
-    surrounded = np.full(len(is_text), column.fill, values.dtype)
-    for index in range(len(affixes.suffix)):
-        surrounded[ends - 1 - index] = np.where(is_whole, column.last_fill, column.fill)
-    surrounded[is_text] = values
-    return surrounded
-
-
-def _find_places(
-    lengths: np.ndarray, affixes: Affixes
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where each document with a token begins and ends, and which tokens are text."""
-    alive = lengths[lengths > 0] + len(affixes)
+    alive = lengths[lengths > 0] + len(firsts) + len(lasts)
     ends = np.cumsum(alive)
     starts = ends - alive
-    is_text = np.ones(int(alive.sum()), bool)
-    for index in range(len(affixes.prefix)):
-        is_text[starts + index] = False
-    for index in range(len(affixes.suffix)):
-        is_text[ends - 1 - index] = False
-    return starts, ends, is_text
+    surrounded = np.empty(int(alive.sum()), values.dtype)
+    is_text = np.ones(len(surrounded), bool)
+    places = [starts + index for index in range(len(firsts))]
+    places += [ends - index for index in range(len(lasts), 0, -1)]
+    for place, value in zip(places, (*firsts, *lasts), strict=True):
+        surrounded[place], is_text[place] = value, False
+    surrounded[is_text] = values
+    return surrounded
 
 
 def _shorten(array: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:

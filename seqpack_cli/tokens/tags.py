@@ -23,8 +23,8 @@ from seqpack_cli.tokens.kinds import (
     NO_CLASS,
     ClassNumbers,
     Collected,
-    Field,
     PartFile,
+    PlannedColumn,
     TokenKind,
     read_label,
     wrong_value_error,
@@ -66,7 +66,7 @@ class Tags(TokenKind):
 
     dtype, fill, has_classes, reads_words = "int32", NO_CLASS, True, True
 
-    def __init__(self, field: Field, file: PartFile | None = None) -> None:
+    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)
         self.value_type = field.value_type or "string"
         self.class_names = field.class_names

@@ -53,9 +53,9 @@ class TextValues(Sequence[str]):
         return len(self.offsets) - 1
 
     def __repr__(self) -> str:
-        ends = pairwise(self.offsets[: MAX_SHOWN_TEXTS + 1].tolist())
-        raw = [self.data[start : min(end, start + MAX_SHOWN_BYTES)] for start, end in ends]
-        shown = [quote(each.tobytes().decode(errors="replace")) for each in raw]
+        few = pairwise(self.offsets[: MAX_SHOWN_TEXTS + 1].tolist())
+        raw = [self.data[start:end][:MAX_SHOWN_BYTES].tobytes() for start, end in few]
+        shown = [quote(each.decode(errors="replace")) for each in raw]
         shown += ["…"] * (len(self) > MAX_SHOWN_TEXTS)
         return f"TextValues([{', '.join(shown)}], num_texts={len(self)})"
 

@@ -39,7 +39,7 @@ from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.corpus.text_reader import TextReader
-from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError, join_items
+from seqpack_cli.errors import DataError, FolderError, OptionError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.json_files import encode_json
@@ -71,7 +71,7 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodersDifferError,
 )
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, choose_encoder
-from seqpack_cli.tokens.kinds import Field, TokenKind, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn, TokenKind, ValuesFrom
 from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_files import (
@@ -131,7 +131,7 @@ class PartSetup:
     affixes: Affixes
     options: TokenizeOptions
     encoder: str  # the one in use
-    fields: tuple[Field, ...] = ()  # the columns to make
+    fields: tuple[PlannedColumn, ...] = ()  # the columns to make
     text: TextReader | None = None  # None: a text is one field
     num_threads: int = 1
 
@@ -254,7 +254,9 @@ def _tokenize_sources(
     check_footers(sources)
     fields = _find_fields(sources, options, text)
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes))
-    plan = _make_plan(sources, vocabulary, options, fields, text)
+    chat = {} if text is None else text.describe()
+    recorded = {**options.record(), "chat": chat, "keep": describe_kept(fields)}
+    plan = describe_plan("tokenize", vocabulary, recorded, sources)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, fields, text)
     if run.manifest is not None:
@@ -265,15 +267,14 @@ def _tokenize_sources(
     run.write_tokenizer(tokenizer_json)
     receipts, encoder = _make_parts(run, tasks, setup, workers)
     manifest = make_manifest(plan, vocabulary, fields, receipts)
-    seconds = time.monotonic() - started
-    done: dict[str, Any] = {"tokenizer": tokenizer, "encoder": encoder}
-    done |= describe_run(workers.executor, sources, seconds)
-    done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
-    done["skipped"] = skipped.count()
     check_any_token(run, sources, manifest, receipts)
     write_spelled_tokens(run, manifest, receipts)
+    done: dict[str, Any] = {"tokenizer": tokenizer, "encoder": encoder}
+    done["skipped"] = skipped.count()
+    done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
+    done["seconds"] = time.monotonic() - started
     versions = {"tokenizers": tokenizers.__version__}
-    publish_store(run, sources, manifest, receipts, done, versions)
+    publish_store(run, workers, manifest, receipts, done, versions)
     return manifest, False
 
 
@@ -313,7 +314,7 @@ def _find_input(
 
 def _find_fields(
     sources: list[Source], options: TokenizeOptions, text: TextReader | None
-) -> tuple[Field, ...]:
+) -> tuple[PlannedColumn, ...]:
     """Return the columns to make; kinds that are left open are found from the first records.
 
     Args:
@@ -323,7 +324,7 @@ def _find_fields(
         DataError: the first records do not decide, or cannot be read.
         OptionError: an option does not apply to any of the fields.
     """
-    keep, kept = check_keep(options.keep), list[Field]()
+    keep, kept = check_keep(options.keep), list[PlannedColumn]()
     if keep:
         names = [option.name for option in keep]
         kept = choose_kinds(keep, sample_values(sources, options.documents, names, text))
@@ -341,27 +342,12 @@ def _find_fields(
         )
     made = []
     if options.makes_texts:
-        made.append(Field(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
     elif options.overlap is not None:
-        made.append(Field(TARGETS, "targets", values_from=ValuesFrom.PIECES))
+        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.PIECES))
     if options.overlap is not None:
-        made.append(Field(OVERLAP, "int", values_from=ValuesFrom.PIECES))
+        made.append(PlannedColumn(OVERLAP, "int", values_from=ValuesFrom.PIECES))
     return (*made, *kept)
-
-
-def _make_plan(
-    sources: list[Source],
-    vocabulary: Vocabulary,
-    options: TokenizeOptions,
-    fields: Sequence[Field],
-    text: TextReader | None,
-) -> dict[str, Any]:
-    recorded = {
-        **options.record(),
-        "chat": {} if text is None else text.describe(),
-        "keep": describe_kept(fields),
-    }
-    return describe_plan("tokenize", vocabulary, recorded, sources)
 
 
 def _choose_affixes(tokenizer_json: bytes, options: TokenizeOptions) -> Affixes:
@@ -561,6 +547,9 @@ def _make_parts(
 ) -> tuple[list[dict[str, Any]], str]:
     """Tokenize the missing parts; return all receipts in order, and the encoder that was used.
 
+    A fast encoder that does not support the tokenizer, or gives different ids anywhere, is not used
+    for any part of the run.
+
     Args:
         setup: has the encoder to try first; with `encoder="auto"`, tokenizers replaces a fast
             encoder that cannot be used.
@@ -570,24 +559,42 @@ def _make_parts(
         DataError: its ids differ from those of tokenizers, and it may not be replaced.
         FolderError: the input of a finished part changed.
     """
-    may_fall_back, on_notice = setup.options.encoder == "auto", workers.progress.on_notice
+    encoder, may_fall_back = setup.encoder, setup.options.encoder == "auto"
     receipts = find_finished(run, tasks, TOKENIZE_FIELDS, workers)
-    encoders = [receipt["encoder"] for receipt in receipts.values() if receipt is not None]
-    if may_fall_back and REFERENCE in encoders:
-        setup = replace(setup, encoder=REFERENCE)  # the run began with it, or fell back to it
+    used = {receipt["encoder"] for receipt in receipts.values() if receipt is not None}
+    if may_fall_back and REFERENCE in used:
+        encoder = REFERENCE  # the run began with it, or fell back to it
+
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        num_processes, num_threads = share_cores(workers, waiting)
+        # Making texts from fields holds Python's lock, and a template belongs to one thread.
+        most = MAX_PARTS_AT_ONCE if setup.text is None else 1
+        at_once = max(1, min(num_threads, most, len(waiting)))
+        of_part = replace(setup, encoder=encoder, num_threads=num_threads // at_once)
+        tokenize = functools.partial(tokenize_part, of_part)
+        return workers.run(tokenize, waiting, max_processes=num_processes, num_threads=at_once)
+
     try:
-        _tokenize_missing(receipts, tasks, setup, workers)
+        made = make_missing(receipts, tasks, workers, make)
     except (EncoderRefusedError, EncodersDifferError) as error:
-        _forget_unchecked(run, tasks, receipts)
+        # Every part of a fast encoder goes, also those that workers finished meanwhile.
+        for name, receipt in _read_receipts(run, tasks, TOKENIZE_FIELDS).items():
+            if receipt is not None and receipt["encoder"] in CHECKED:
+                run.forget(name)
+                receipts[name] = None
+        is_refused, hint = isinstance(error, EncoderRefusedError), "pass --encoder auto"
+        if not may_fall_back and is_refused:
+            what = f"--encoder {encoder}: does not support this tokenizer ({error})"
+            raise OptionError(what, hint) from error
         if not may_fall_back:
-            raise _encoder_error(setup.encoder, error) from error
-        if isinstance(error, EncoderRefusedError):
-            on_notice(f"{setup.encoder} does not support this tokenizer; using {REFERENCE}")
-        else:
-            on_notice(f"{setup.encoder}: {error}; using {REFERENCE} for the whole run")
-        setup = replace(setup, encoder=REFERENCE)
-        _tokenize_missing(receipts, tasks, setup, workers)
-    return [receipt for receipt in receipts.values() if receipt is not None], setup.encoder
+            raise DataError(f"--encoder {encoder}: {error}", hint) from error
+        note = f"{encoder}: {error}; using {REFERENCE} for the whole run"
+        if is_refused:
+            note = f"{encoder} does not support this tokenizer; using {REFERENCE}"
+        workers.progress.on_notice(note)
+        encoder = REFERENCE
+        made = make_missing(receipts, tasks, workers, make)
+    return made, encoder
 
 
 def find_finished(
@@ -621,8 +628,8 @@ def make_missing(
     tasks: Sequence[PartTask],
     workers: Workers,
     make: Callable[[Sequence[PartTask]], Iterator[MadePart]],
-) -> None:
-    """Make the parts without a receipt, and add theirs.
+) -> list[dict[str, Any]]:
+    """Make the parts without a receipt; return the receipts of all parts.
 
     Args:
         make: makes some parts, and yields each when it is finished.
@@ -630,10 +637,12 @@ def make_missing(
     waiting = [task for task in tasks if receipts[task.name] is None]
     workers.progress.on_total(count_bytes(waiting))
     try:
-        for name, receipt in make(waiting):
-            receipts[name] = receipt
+        receipts.update(make(waiting))
     except DataError as error:
-        raise _complete_hint(error, receipts) from error
+        if proposes_field(error.hint) and any(receipts.values()):  # made with the other option
+            raise DataError(error.message, f"{error.hint} --overwrite") from error
+        raise
+    return [receipt for receipt in receipts.values() if receipt is not None]
 
 
 def count_bytes(tasks: Iterable[PartTask]) -> int:
@@ -656,55 +665,16 @@ def _read_receipts(
     return dict(zip(named, run.read_receipts(named, read), strict=True))
 
 
-def _encoder_error(encoder: str, error: Exception) -> SeqpackError:
-    """Return the error about an encoder that the user chose and that cannot be used."""
-    hint = "pass --encoder auto"
-    if isinstance(error, EncoderRefusedError):
-        return OptionError(f"--encoder {encoder}: does not support this tokenizer ({error})", hint)
-    return DataError(f"--encoder {encoder}: {error}", hint)
-
-
-def _forget_unchecked(run: RunFolder, tasks: Sequence[PartTask], receipts: Receipts) -> None:
-    """Discard every part made by a fast encoder, also those that workers finished meanwhile."""
-    for name, receipt in _read_receipts(run, tasks, TOKENIZE_FIELDS).items():
-        if receipt is not None and receipt["encoder"] in CHECKED:
-            run.forget(name)
-            receipts[name] = None
-
-
-def _tokenize_missing(
-    receipts: Receipts, tasks: Sequence[PartTask], setup: PartSetup, workers: Workers
-) -> None:
-    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
-        num_processes, num_threads = share_cores(workers, count_bytes(waiting), len(waiting))
-        # Making texts from fields holds Python's lock, and a template belongs to one thread.
-        most = MAX_PARTS_AT_ONCE if setup.text is None else 1
-        at_once = max(1, min(num_threads, most, len(waiting)))
-        of_part = replace(setup, num_threads=num_threads // at_once)
-        tokenize = functools.partial(tokenize_part, of_part)
-        return workers.run(tokenize, waiting, max_processes=num_processes, num_threads=at_once)
-
-    make_missing(receipts, tasks, workers, make)
-
-
-def _complete_hint(error: DataError, receipts: Receipts) -> DataError:
-    """Add --overwrite to a hint that changes an option which finished parts were made with."""
-    if not proposes_field(error.hint) or not any(receipts.values()):
-        return error
-    return DataError(error.message, f"{error.hint} --overwrite")
-
-
-def share_cores(workers: Workers, num_bytes: int, num_parts: int | None = None) -> tuple[int, int]:
-    """Return the number of processes on this machine for an input, and of threads in each.
+def share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:
+    """Return the number of processes on this machine for some parts, and of threads in each.
 
     Small inputs get fewer processes, unless the user sets the number. A single process uses a
     thread per core; a task on a cluster has one thread.
     """
     num_wanted = workers.executor.num_workers
     cores = num_wanted or count_cores()
-    num_processes = num_wanted or min(cores, 1 + num_bytes // MIN_WORKER_BYTES)
-    if num_parts is not None:
-        num_processes = max(1, min(num_processes, num_parts))
+    num_processes = num_wanted or min(cores, 1 + count_bytes(tasks) // MIN_WORKER_BYTES)
+    num_processes = max(1, min(num_processes, len(tasks)))
     return num_processes, cores if num_processes == 1 and workers.are_local else 1
 
 
@@ -763,7 +733,7 @@ def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
 # Shared with import
 
 
-def describe_kept(fields: Sequence[Field]) -> list[dict[str, Any]]:
+def describe_kept(fields: Sequence[PlannedColumn]) -> list[dict[str, Any]]:
     """Return what decides the columns that are kept, as in the options of a manifest."""
     return [field.describe() for field in fields if field.values_from is ValuesFrom.FIELD]
 
@@ -797,7 +767,7 @@ def make_tasks(parts: Iterable[list[SourceRange]]) -> list[PartTask]:
 
 def publish_store(
     run: RunFolder,
-    sources: list[Source],
+    workers: Workers,
     manifest: dict[str, Any],
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
@@ -806,30 +776,28 @@ def publish_store(
     """Publish the rejected records, `run.json` and the manifest.
 
     Args:
-        done: how the run was done, for `run.json`.
+        done: how the run was done, for `run.json`, which no reader needs; `seconds` among it.
         versions: of the packages that did the work.
     """
     if not is_balanced(manifest["ledger"]):
         raise AssertionError(f"the ledger does not add up: {manifest['ledger']}")
-    _write_rejects(run, sources, manifest["parts"], receipts)
-    run.write_record(done, versions)
-    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
-
-
-def describe_run(executor: Executor, sources: list[Source], seconds: float) -> dict[str, Any]:
-    """Return how a run was done, for `run.json`; no reader needs it."""
-    num_bytes = sum(source.num_bytes for source in sources)
-    return {
+    _write_rejects(run, manifest, receipts)
+    num_bytes = sum(source["bytes"] for source in manifest["sources"])
+    executor, seconds = workers.executor, done["seconds"]
+    done = {
+        **done,
         "executor": executor.name,
         "num_workers": executor.num_workers,
         "seconds": round(seconds, 3),
         "input_megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
     }
+    run.write_record(done, versions)
+    run.finish(manifest, [file for receipt in receipts for file in receipt["files"]])
 
 
 def check_any_token(
     run: RunFolder,
-    sources: list[Source],
+    sources: Sequence[Source],
     manifest: dict[str, Any],
     receipts: list[dict[str, Any]],
 ) -> None:
@@ -850,24 +818,21 @@ def check_any_token(
 
 
 def _write_rejects(
-    run: RunFolder,
-    sources: list[Source],
-    parts: list[dict[str, Any]],
-    receipts: list[dict[str, Any]],
+    run: RunFolder, manifest: dict[str, Any], receipts: list[dict[str, Any]]
 ) -> None:
     """Write the rejected records, numbered as in their source files."""
     if not any(receipt["rejects"] for receipt in receipts):
         return
     seen: Counter[int] = Counter()  # documents of each source in the previous parts
     with run.publish("rejects.jsonl") as file:
-        for part, receipt in zip(parts, receipts, strict=True):
+        for receipt in receipts:
             for source_index, record, byte, reason in receipt["rejects"]:
                 entry = {
-                    "source": sources[source_index].name,
+                    "source": manifest["sources"][source_index]["path"],
                     "record": seen[source_index] + record + 1,
                     "byte": byte,
                     "reason": reason,
                 }
                 file.write(encode_json(entry) + b"\n")
-            for entry in part["ranges"]:
+            for entry in receipt["ranges"]:
                 seen[entry["source"]] += entry["num_documents"]

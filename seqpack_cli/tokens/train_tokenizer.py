@@ -9,7 +9,7 @@ differently each time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.file_list import list_inputs
@@ -36,6 +36,25 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNKNOWN = "<unk>"
+
+
+class _Recipe(NamedTuple):
+    """What a tokenizer of a model is made of: names of classes of `tokenizers`."""
+
+    model: str
+    pre_tokenizer: str
+    decoder: str | None
+    has_unknown: bool = True  # an argument of the model; Unigram's is one of its trainer
+
+
+# wordpiece is like BERT's, but keeps case and accents; unigram like SentencePiece's: a word begins
+# with a mark for the space before it.
+RECIPES = {
+    "bpe": _Recipe("BPE", "ByteLevel", "ByteLevel", has_unknown=False),
+    "wordpiece": _Recipe("WordPiece", "BertPreTokenizer", "WordPiece"),
+    "unigram": _Recipe("Unigram", "Metaspace", "Metaspace", has_unknown=False),
+    "wordlevel": _Recipe("WordLevel", "Whitespace", None),
+}
 
 
 @takes_options(options=TrainTokenizerOptions)
@@ -92,7 +111,7 @@ def _train(
         check_options_used(sources, document="line", text_field=options.documents.text_field)
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))
-        tokenizer, trainer = MAKERS[options.model](options)
+        tokenizer, trainer = _make_untrained(options)
         hint = "pass a larger --vocab-size" if options.model == "unigram" else None
         with catch_failure(f"--model {options.model}", hint):
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
@@ -131,70 +150,31 @@ def _iter_texts(
         raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
 
 
-def _make_bpe(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+def _make_untrained(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
+    """Return an empty tokenizer and its trainer."""
+    import tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        **_name_limits(options),
-        min_frequency=options.min_frequency,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    recipe, special_tokens = RECIPES[options.model], _list_special_tokens(options)
+    model = getattr(models, recipe.model)
+    tokenizer = tokenizers.Tokenizer(model(unk_token=UNKNOWN) if recipe.has_unknown else model())
+    tokenizer.pre_tokenizer = getattr(pre_tokenizers, recipe.pre_tokenizer)()
+    if recipe.decoder is not None:
+        tokenizer.decoder = getattr(decoders, recipe.decoder)()
+    given: dict[str, Any] = {"unk_token": UNKNOWN}
+    if options.model != "unigram":
+        given = {"min_frequency": options.min_frequency}
+    if options.model == "bpe":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        given["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
+    elif options.model == "wordpiece":
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+        # each character has two tokens: alone, and with "##" inside a word
+        given["limit_alphabet"] = max(1, (options.vocab_size - len(special_tokens)) // 2)
+    trainer = getattr(trainers, f"{recipe.model.replace('BPE', 'Bpe')}Trainer")(
+        vocab_size=options.vocab_size,
+        special_tokens=special_tokens,
+        show_progress=False,
+        **given,
     )
     return tokenizer, trainer
-
-
-def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    """Like BERT's, but keeps case and accents."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    room = options.vocab_size - len(_list_special_tokens(options))
-    trainer = trainers.WordPieceTrainer(
-        **_name_limits(options),
-        min_frequency=options.min_frequency,
-        limit_alphabet=max(
-            1, room // 2
-        ),  # each character has two tokens: alone, and with "##" inside a word
-    )
-    return tokenizer, trainer
-
-
-def _make_unigram(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    """Like SentencePiece's: a word begins with a mark for the space before it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(**_name_limits(options), unk_token=UNKNOWN)
-
-
-def _make_wordlevel(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    limits = _name_limits(options)
-    return tokenizer, trainers.WordLevelTrainer(**limits, min_frequency=options.min_frequency)
-
-
-def _name_limits(options: TrainTokenizerOptions) -> dict[str, Any]:
-    """Return the arguments that every trainer takes."""
-    return {
-        "vocab_size": options.vocab_size,
-        "special_tokens": _list_special_tokens(options),
-        "show_progress": False,
-    }
-
-
-MAKERS = {
-    "bpe": _make_bpe,
-    "wordpiece": _make_wordpiece,
-    "unigram": _make_unigram,
-    "wordlevel": _make_wordlevel,
-}

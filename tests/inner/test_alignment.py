@@ -64,7 +64,7 @@ def align(encoder: Path | Sequence[Path], decoder: Path | Sequence[Path]) -> Ali
 
 def find_places(store: TokenStore) -> dict[tuple[int, int], int]:
     """Return the index of the sequence of each document, by store and document."""
-    numbers = {str(each.path): number for number, each in enumerate(store.stores)}
+    numbers = {str(each.path): number for number, each in enumerate(store.folders)}
     found = map(store.locate, range(len(store)))
     return {(numbers[it.store], it.document): index for index, it in enumerate(found)}
 

@@ -20,7 +20,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns import KINDS
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 ENCODING_HINT = "convert the file with iconv and add --overwrite, or pass --encoding-errors replace"
@@ -379,7 +379,7 @@ def keep_rows(
 ) -> tuple[list[str], list[list[Any]], list[Reject]]:
     """Return the texts, the values of each "NAME:KIND", and the rejects."""
     path.write_bytes(data)
-    readers = [KINDS[kind].make_reader(Field(name)) for name, _, kind in map(_part, kept)]
+    readers = [KINDS[kind](PlannedColumn(name, kind)) for name, _, kind in map(_part, kept)]
     whole = SourceRange(0, Source(str(path), "csv", "row", len(data)), 0, len(data))
     blocks = list(iter_documents(whole, DocumentOptions(**options), lambda _: None, readers))
     fields = [block.fields for block in blocks]
@@ -438,6 +438,6 @@ def test_wide_kept_columns_make_smaller_blocks(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     whole = SourceRange(0, Source(str(path), "csv", "row", len(data)), 0, len(data))
-    readers = [KINDS["text"].make_reader(Field("n"))]
+    readers = [KINDS["text"](PlannedColumn("n", "text"))]
     blocks = iter_documents(whole, DocumentOptions(), lambda _: None, readers)
     assert [len(block.texts) for block in blocks] == [11, 11, 8]

@@ -25,7 +25,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.tokens.columns import KINDS
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
 STOP = DocumentOptions()
@@ -83,7 +83,7 @@ def read_lines(
 def kind(spelled: str) -> Any:
     """Return the reader of a column, "NAME:KIND"."""
     name, _, kind_name = spelled.partition(":")
-    return KINDS[kind_name].make_reader(Field(name))
+    return KINDS[kind_name](PlannedColumn(name, kind_name))
 
 
 # JSON lines: the fast path equals the slow path, with orjson and without

@@ -56,7 +56,7 @@ def test_missing_store_is_named(tmp_path: Path) -> None:
     assert error.hint == "pass --tokens STORE, or --level structure, which needs no store"
     assert refuse(path, tmp_path / "a").message == error.message
     found = open_packed_stores(open_shards(path), [tmp_path / "moved"])  # the others are found
-    assert [store.path.name for store in found.stores] == ["a", "moved", "c"]
+    assert [store.path.name for store in found.folders] == ["a", "moved", "c"]
 
 
 def test_store_that_was_replaced_is_named(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_batches_while_training_have_the_sequences_of_pack(folder: Path) -> None
 def test_a_store_without_targets_counts_every_token(folder: Path, tmp_path: Path) -> None:
     stores = open_store([folder / "en", folder / "qa"])
     assert [*stores.columns] == ["targets", "overlap", "lang"]
-    assert stores.part_column(0, "targets").tolist() == [1] * stores.stores[0].num_tokens
+    assert stores.part_column(0, "targets").tolist() == [1] * stores.folders[0].num_tokens
     assert stores.part_column(0, "overlap").tolist() == [0, 0]
     targets = [1] * 9 + [value for found in read_targets(folder / "qa") for value in found]
     options = PackOptions(keep_without_target=True, store_column="store", batch_size=3)

@@ -24,7 +24,7 @@ from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns import KINDS
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -484,7 +484,7 @@ def test_kept_columns_become_python_values(
 
 def test_nan_arrives_and_is_refused(tmp_path: Path) -> None:
     columns = {"text": ["a", "b"], "x": [1.5, float("nan")]}
-    readers = [KINDS["float"].make_reader(Field("x"))]
+    readers = [KINDS["float"](PlannedColumn("x", "float"))]
     _, values, rejects = keep_rows(tmp_path / "a.parquet", columns, readers, on_bad_record="skip")
     assert values == [[1.5, None]]
     assert rejects == [Reject(1, None, "field 'x' is nan, expected a finite number")]
@@ -492,7 +492,7 @@ def test_nan_arrives_and_is_refused(tmp_path: Path) -> None:
 
 def test_null_is_an_error_or_rejects_its_row(tmp_path: Path) -> None:
     path, columns = tmp_path / "a.parquet", {"text": ["a", "b", None], "n": [1, None, 3]}
-    readers = [KINDS["int"].make_reader(Field("n"))]
+    readers = [KINDS["int"](PlannedColumn("n", "int"))]
     reason = "field 'n' is null, expected an integer"
     found = keep_rows(path, columns, readers, on_bad_record="skip")
     other = Reject(2, None, "field 'text' is null, expected a string")
@@ -504,7 +504,7 @@ def test_null_is_an_error_or_rejects_its_row(tmp_path: Path) -> None:
 
 def test_kept_string_that_is_not_utf8_is_a_bad_byte(tmp_path: Path) -> None:
     path, columns = tmp_path / "a.parquet", {"text": ["a", "b", "c"], "x": make_bad_strings()}
-    readers = [KINDS["text"].make_reader(Field("x"))]
+    readers = [KINDS["text"](PlannedColumn("x", "text"))]
     found = keep_rows(path, columns, readers, encoding_errors="skip")
     reason = "byte 0xe9, expected UTF-8"
     assert found == (["a", "", "c"], [["ok", None, "é"]], [Reject(1, None, reason)])

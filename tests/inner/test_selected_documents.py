@@ -49,10 +49,9 @@ def list_sequences(stores: TokenStore) -> list[tuple[int, int, int, int]]:
     """Return store, length, document hash and year of each sequence."""
     found = []
     for number in range(stores.num_parts):
-        store, _ = stores.find_part(number)
         hashes = np.repeat(stores.part_hashes(number), stores.count_sequences(number))
         years = np.asarray(stores.part_column(number, "year"))
-        place = [each.digest for each in stores.stores].index(store.digest)
+        place = stores.folder_of(number).number
         lengths = stores.part_lengths(number).tolist()
         found += [
             (place, *each) for each in zip(lengths, hashes.tolist(), years.tolist(), strict=True)
@@ -189,7 +188,7 @@ def test_shares_follow_from_what_is_left_of_each_store(stores: TokenStore) -> No
 
 
 def test_a_store_without_a_token_for_its_share_is_named(stores: TokenStore) -> None:
-    path = stores.stores[1].path
+    path = stores.folders[1].path
     options = PackOptions(
         where=[f"@source != *{Path(str(path)).name}.jsonl"], share="1=0.5,2=0.2,3=rest"
     )

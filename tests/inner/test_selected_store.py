@@ -57,15 +57,15 @@ class FakeStore(Parts):
             "my id": Column("my id", "text"),
             "score": Column("score", "float"),
         }
-        self.stores = (self,)
+        self.folders, self.number, self.first_document = (self,), 0, 0
         self.evaluated: list[tuple[int, str]] = []
 
     @property
     def num_parts(self) -> int:
         return len(self.parts)
 
-    def find_part(self, number: int) -> tuple[FakeStore, int]:
-        return self, number
+    def folder_of(self, _: int) -> FakeStore:
+        return self
 
     def part_column(self, number: int, name: str) -> np.ndarray | TextValues:
         self.evaluated.append((number, name))

@@ -22,7 +22,6 @@ from shard_reference import (
 from target_corpus import ONE, make_target_store
 
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.tokens.options import TargetOptions
@@ -204,22 +203,6 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], object], str
         "the tokens in the ledger do not add up",
     ),
 }
-
-
-@pytest.mark.parametrize(("options", "change", "expected"), REFUSED.values(), ids=REFUSED)
-def test_a_manifest_that_contradicts_itself_is_refused(
-    tmp_path: Path,
-    options: dict[str, Any],
-    change: Callable[[dict[str, Any]], object],
-    expected: str,
-) -> None:
-    if "targets" in options:
-        options = {**options, "documents": DocumentOptions(text_field="completion")}
-    store = make_target_store(tmp_path, **options)
-    change_manifest(store, change)
-    with pytest.raises(FolderError) as raised:
-        open_store(store)
-    assert raised.value.message.startswith(f"{store / 'manifest.json'}: {expected}")
 
 
 def verify(path: Path, level: str = "structure") -> Report:

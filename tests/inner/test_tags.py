@@ -18,15 +18,15 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Segments, Tags
 from seqpack_cli.tokens.tokenize_run import tokenize
 
-STRINGS = Tags(Field("tags", "tags", "string"))
-NUMBERS = Tags(Field("tags", "tags", "number"))
+STRINGS = Tags(PlannedColumn("tags", "tags", "string"))
+NUMBERS = Tags(PlannedColumn("tags", "tags", "number"))
 
 
 def tag(
@@ -72,14 +72,14 @@ def test_spans_cut_words_into_pieces_with_a_first_token_each() -> None:
 
 def test_text_outside_of_spans_has_no_class_among_numbers_or_fixed_names() -> None:
     assert tag([("ab", [[0, 1, 7]])], reader=NUMBERS)[0] == [7, None]
-    fixed = Tags(Field("tags", "tags", "string", ("Y", "X")))
+    fixed = Tags(PlannedColumn("tags", "tags", "string", ("Y", "X")))
     assert tag([("ab", [[0, 1, "X"]])], reader=fixed)[0] == ["X", None]
-    fixed = Tags(Field("tags", "tags", "string", ("X", "O")))
+    fixed = Tags(PlannedColumn("tags", "tags", "string", ("X", "O")))
     assert tag([("ab", [[0, 1, "X"]])], reader=fixed)[0] == ["X", "O"]
 
 
 def test_outside_is_among_the_names_even_where_spans_cover_all() -> None:
-    collector = Tags(Field("tags", "tags"))
+    collector = Tags(PlannedColumn("tags", "tags"))
     value = STRINGS.read([[0, 1, "X"]], "a")
     collector.assign([value, None], np.array([[0, 1]], np.int32), np.array([1, 0]), "all")
     assert collector.finish().class_names == ["O", "X"]
@@ -93,7 +93,7 @@ def test_equal_numbers_are_one_class_and_sort_as_numbers() -> None:
 
 def test_tokens_between_words_and_of_several_words_follow_their_first_character() -> None:
     """A token that spans two words has the class of the first; the second word loses its tag."""
-    collector = Tags(Field("tags", "tags"))
+    collector = Tags(PlannedColumn("tags", "tags"))
     value = Segments([0, 3, 6], ["X", "Y", "Z"])
     offsets = np.array([[0, 0], [0, 5], [5, 5], [6, 7]], np.int32)
     tags = collector.assign([value], offsets, np.array([4]), "first")
@@ -179,7 +179,7 @@ def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None
 
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
-    reader = Tags(Field("tags", "tags", "string", ("X", "Y")))
+    reader = Tags(PlannedColumn("tags", "tags", "string", ("X", "Y")))
     assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
     with pytest.raises(BadRecordError) as caught:
         reader.read(["X", "Z"], ["a", "b"])

@@ -25,7 +25,7 @@ from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns import KINDS
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.text_readers import PromptText
 
 pa = pytest.importorskip("pyarrow")
@@ -134,7 +134,7 @@ def test_prompt_may_be_its_own_completion_and_a_kept_field(tmp_path: Path, suffi
         pq.write_table(pa.table({"q": ["x", "yz"]}), path)
     else:
         path.write_text({"jsonl": '{"q": "x"}\n{"q": "yz"}', "csv": "q\nx\nyz\n"}[suffix])
-    kept = KINDS["text"].make_reader(Field("q"))
+    kept = KINDS["text"](PlannedColumn("q", "text"))
     texts, (made, values), _ = read(path, PromptText("q", "q"), readers=[kept])
     assert texts == ["xx", "yzyz"]
     assert [each.targets for each in made] == [((1, 2),), ((2, 4),)]

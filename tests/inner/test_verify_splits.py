@@ -259,7 +259,7 @@ def test_document_and_text_in_two_splits_are_found(
     assert what.startswith("one document is in two splits: '")
     texts = draw_texts(0)
     short = next(place for place, text in enumerate(texts[:6]) if len(text) < 12)
-    origins = [store.stores[0].locate(index) for index in range(len(store.stores[0]))]
+    origins = [store.locate(index) for index in range(store.folders[0].num_sequences)]
     index = next(place for place, origin in enumerate(origins) if origin.document == short)
     owners.owners[index] = (owners.owners[index] + 1) % 3
     (what,) = find_shared(store, owners, by=None)[1]

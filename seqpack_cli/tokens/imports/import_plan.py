@@ -12,7 +12,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS
 from seqpack_cli.tokens.imports.import_setup import RecordFields
-from seqpack_cli.tokens.kinds import Field, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom
 from seqpack_cli.tokens.manifest import describe_plan
 from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.tokenize_run import PartTask, describe_kept
@@ -41,9 +41,13 @@ def find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
     return vocabulary, tokenizer_json
 
 
-def list_kept(fields: RecordFields, kept: Sequence[Field]) -> tuple[Field, ...]:
+def list_kept(fields: RecordFields, kept: Sequence[PlannedColumn]) -> tuple[PlannedColumn, ...]:
     """Return the columns to make: targets if a field says them, and the fields that are kept."""
-    made = [Field(TARGETS, "targets", values_from=ValuesFrom.TEXT)] if fields.has_targets else []
+    made = (
+        [PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT)]
+        if fields.has_targets
+        else []
+    )
     return (*made, *kept)
 
 
@@ -52,7 +56,7 @@ def make_plan(
     vocabulary: Vocabulary,
     options: ImportOptions,
     fields: RecordFields,
-    kept: Sequence[Field],
+    kept: Sequence[PlannedColumn],
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
     found = {f"{name}_field": field for name, field in fields._asdict().items()}

@@ -46,7 +46,6 @@ from seqpack_cli.tokens.tokenize_run import (
     check_any_token,
     check_inputs_unchanged,
     count_bytes,
-    describe_run,
     find_finished,
     make_missing,
     publish_store,
@@ -144,13 +143,10 @@ def _import_sources(
     affixes, size = setup.affix_ids, options.vocab_size
     for note in iter_notes(receipts, manifest["ledger"], affixes, size, has_mask=has_mask):
         workers.progress.on_notice(note)
-    seconds = time.monotonic() - started
-    done: dict[str, Any] = {
-        "tokenizer": None if options.tokenizer is None else str(options.tokenizer),
-        **describe_run(workers.executor, sources, seconds),
-        "skipped": skipped.count(),
-    }
-    publish_store(run, sources, manifest, receipts, done, {})
+    tokenizer = None if options.tokenizer is None else str(options.tokenizer)
+    done: dict[str, Any] = {"tokenizer": tokenizer, "skipped": skipped.count()}
+    done["seconds"] = time.monotonic() - started
+    publish_store(run, workers, manifest, receipts, done, {})
     return manifest, False
 
 
@@ -165,8 +161,7 @@ def _make_parts(
         make_part = functools.partial(import_part, setup)
         return workers.run(make_part, waiting, max_processes=num_processes, num_threads=num_threads)
 
-    make_missing(receipts, tasks, workers, make)
-    return [receipt for receipt in receipts.values() if receipt is not None]
+    return make_missing(receipts, tasks, workers, make)
 
 
 def _share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:
@@ -176,7 +171,7 @@ def _share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]
     up, as it does at once where records are read.
     """
     num_bytes = count_bytes(tasks)
-    num_processes, _ = share_cores(workers, num_bytes, len(tasks))
+    num_processes, _ = share_cores(workers, tasks)
     num_threads = min(MAX_THREADS, count_cores(), len(tasks))
     is_free = workers.executor.num_workers is None and workers.are_local
     ranges = (source_range for task in tasks for source_range in task.ranges)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import check_keep
-from seqpack_cli.tokens.kinds import Field, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom
 from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.part_files import choose_dtype
 from seqpack_cli.tokens.vocabulary import Vocabulary
@@ -46,9 +46,9 @@ class ImportSetup:
     vocabulary: Vocabulary
     options: ImportOptions
     fields: RecordFields
-    kept: tuple[Field, ...] = ()
+    kept: tuple[PlannedColumn, ...] = ()
 
-    def list_fields(self) -> list[Field]:
+    def list_fields(self) -> list[PlannedColumn]:
         """Return the columns that are kept fields."""
         return [each for each in self.kept if each.values_from is ValuesFrom.FIELD]
 

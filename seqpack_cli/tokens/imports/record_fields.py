@@ -36,7 +36,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
-from seqpack_cli.tokens.kinds import Field
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.options import ImportOptions
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
@@ -46,7 +46,7 @@ class FoundFields(NamedTuple):
     """What there is in the records of an import."""
 
     fields: RecordFields
-    kept: list[Field]
+    kept: list[PlannedColumn]
     notes: list[str]  # about what is not read
 
 
@@ -143,7 +143,9 @@ def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -
     return RecordFields(**{role: name for role, name in names.items() if role in roles})
 
 
-def _find_kept(sources: Sequence[Source], of_lines: Samples, options: ImportOptions) -> list[Field]:
+def _find_kept(
+    sources: Sequence[Source], of_lines: Samples, options: ImportOptions
+) -> list[PlannedColumn]:
     """Return the kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
     samples: list[list[Any]] = [[] for _ in keep]
