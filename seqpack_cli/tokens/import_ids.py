@@ -1,0 +1,1348 @@
+"""Import ids that another tool made: inputs -> plan -> parts -> manifest, in the run of `tokenize`.
+
+Ids come from records (JSON, Parquet, Arrow), Megatron-LM's pairs of `.bin` and `.idx`, or files of
+ids alone (`.bin`, `.npy`). They are stored as they are: nothing is added to them or guessed from
+them, so that what looks wrong is told. One function checks the labels and masks beside the ids of
+records, in numpy on a whole block: labels are the ids or -100, masks are 0 or 1, padding lies at
+the ends of a record and has no label.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import io
+import tokenize
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from blake3 import blake3
+
+from seqpack_cli.corpus.checks import iter_input_notes
+from seqpack_cli.corpus.fields import (
+    ENCODING_HINT,
+    IDS_FIELD,
+    KEEP,
+    SKIP_HINT,
+    BadRecordError,
+    Field,
+    Reader,
+    ValueReader,
+    name_type,
+    oversized_error,
+)
+from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.json_records import JSON_FORMATS, sample_names
+from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.parts import check_footers, cut_where, plan_parts
+from seqpack_cli.corpus.records import Reject, iter_records, sample_records
+from seqpack_cli.corpus.sources import (
+    IDS_FORMATS,
+    STANDARD_INPUT,
+    TOKENIZE,
+    Source,
+    SourceRange,
+    check_ids,
+)
+from seqpack_cli.corpus.streams import (
+    OnRead,
+    check_unchanged,
+    hash_range,
+    iter_raw_blocks,
+    naming_input,
+)
+from seqpack_cli.corpus.table_records import (
+    ARRAYS,
+    check_column,
+    find_column,
+    flatten_lists,
+    is_kind,
+    is_list,
+    is_text,
+    read_schema,
+)
+from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.files.inputs import spell_inputs
+from seqpack_cli.files.mapping import view_array
+from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.ranges import expand_ranges, to_offsets
+from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
+from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
+from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom
+from seqpack_cli.tokens.manifest import describe_plan, make_manifest
+from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.part_files import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    MadeDocuments,
+    PartWriter,
+    choose_dtype,
+    hash_texts,
+)
+from seqpack_cli.tokens.sequences import DocumentSequences
+from seqpack_cli.tokens.store import open_store
+from seqpack_cli.tokens.tokenize_run import (
+    RECEIPT_FIELDS,
+    MadePart,
+    PartTask,
+    adapt_plan,
+    check_any_token,
+    check_inputs_unchanged,
+    describe_kept,
+    find_finished,
+    make_missing,
+    make_tasks,
+    publish_store,
+    share_cores,
+)
+from seqpack_cli.tokens.tokenizer_config import read_named_tokens
+from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary, read_tokenizer_json
+
+IDS = "ids"
+ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
+TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
+MASKS = ("attention_mask", "loss_mask")  # which may have booleans
+PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
+TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
+DOCUMENT = "document"  # the column in which `seqpack export` numbers documents
+EXPORTED = b"seqpack.export"  # in the metadata of what it wrote
+IGNORED = -100  # the label of a token that is not a target
+# Columns of what `seqpack export` wrote, that are refused: what is wrong, and the hint.
+OF_EXPORTS = {
+    OVERLAP: (
+        "rows repeat tokens of the rows before, expected each token once",
+        f"pass --ignore-field {OVERLAP} to import the repeated tokens as they are",
+    ),
+    DOCUMENT: (
+        "rows of one document would become documents of their own, which a split divides",
+        f"pass --keep {DOCUMENT}:int, and --split-by {DOCUMENT} if you split the store",
+    ),
+}
+# The options that only some formats have, by what such files hold.
+OWN_OPTIONS = {
+    "records": {
+        "ids_field": IDS_FIELD,
+        **{f"{role}_field": f"--{role.replace('_', '-')}-field" for role in ROLES},
+        "ignore_fields": "--ignore-field",
+        "keep": KEEP,
+    },
+    "ids alone": {"dtype": "--dtype", "eos": "--eos"},
+}
+FACTS = ("num_with_bos", "num_with_eos", "num_ending_twice", "ending_twice_id", "largest_id")
+MIN_DOCUMENTS = 20  # of which more than half end as padded ones do
+MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
+
+PACKED_HINT = "write one record per sequence, with a mask of 0 and 1"
+HOLE_HINT = "write the record without padding between its tokens"
+RANGE_HINT = (
+    "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
+    "out such documents"
+)
+EOS_HINT = (
+    "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
+)
+NO_EOS_HINT = "pass --eos ID, the id at the end of each document (GPT-2's is 50256)"
+NPY_HINT = "save the ids with numpy.save as a flat array of integers"
+PAIR_HINT = "copy the pair again, or make it again"
+
+NPY_MAGIC = b"\x93NUMPY"
+HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
+LIKELY_DTYPES = ("uint16", "uint32", "uint8")
+DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+FLOATS = (6, 7)  # codes
+
+
+@dataclass(frozen=True)
+class ImportSetup:
+    """What a worker needs to import any part of a run."""
+
+    folder: Place
+    max_id: int
+    affix_ids: Mapping[str, int | None]  # which may begin and end a document, by their roles
+    options: ImportOptions
+    lists: Mapping[str, str]  # the fields with lists that are read, by what they are
+    kept: tuple[PlannedColumn, ...]  # the columns to make
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the ids in the store."""
+        return choose_dtype(self.max_id)
+
+    @property
+    def documents(self) -> DocumentOptions:
+        """How records are read."""
+        policy, limit = self.options.on_bad_record, self.options.max_document_bytes
+        return DocumentOptions(
+            encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit
+        )
+
+
+class IdBlock(NamedTuple):
+    """Some documents of a source, in order."""
+
+    ids: np.ndarray  # [S], of any integer dtype, as they were read
+    lengths: np.ndarray  # int64, one per sequence, none 0
+    num_sequences: np.ndarray  # int64, one per document; 0 for a rejected or empty one
+    find_place: Callable[[int], str]  # "path:record" of a document, by its place in the block
+    rejects: Sequence[Reject] = ()  # each stands for one of the documents
+    targets: np.ndarray | None = None  # uint8 [S]
+    fields: Sequence[Sequence[Any]] = ()  # of each kept field, an entry per document
+    # What was left out of each document, int64, by its name in the ledger.
+    left_out: Mapping[str, np.ndarray] = {}
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where the ids of each document begin, and their number last, int64[documents + 1]."""
+        found: np.ndarray = to_offsets(self.lengths)[to_offsets(self.num_sequences)]
+        return found
+
+    def reject(self, is_bad: np.ndarray) -> IdBlock:
+        """Return the block without the ids of some documents."""
+        kept, offsets, firsts = (
+            np.flatnonzero(~is_bad),
+            self.offsets,
+            to_offsets(self.num_sequences),
+        )
+        tokens = expand_ranges(offsets[kept], np.diff(offsets)[kept])
+        return self._replace(
+            ids=self.ids[tokens],
+            lengths=self.lengths[expand_ranges(firsts[kept], self.num_sequences[kept])],
+            num_sequences=np.where(is_bad, 0, self.num_sequences),
+            targets=None if self.targets is None else self.targets[tokens],
+            left_out={name: np.where(is_bad, 0, each) for name, each in self.left_out.items()},
+        )
+
+
+class IdFormat(NamedTuple):
+    """How a format is read, cut and hashed."""
+
+    iter_blocks: Callable[[ImportSetup, SourceRange, Sequence[Reader], OnRead], Iterator[IdBlock]]
+    holds: str  # see OWN_OPTIONS
+    cut: Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]] | None = None
+    hash_range: Callable[[SourceRange], str] = hash_range
+
+
+@takes_options(options=ImportOptions, executor=Executor)
+def import_store(
+    inputs: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
+    options: ImportOptions,
+    *,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Import ids that another tool made into a token store, as `seqpack import` does.
+
+    Args:
+        inputs: a file, folder, glob or URL, or a sequence of them, in the order of their documents;
+            may be empty if the options name a list of files. An indexed dataset is named by its
+            .bin, its .idx, or what comes before both.
+        output: the store's folder; an interrupted run there is continued.
+        executor: where the work is done, and by how many workers; None is this machine, with as
+            many processes as the input is worth, at most one per core.
+        overwrite: replace an earlier imported store in the folder.
+        progress: what to call with bytes read, tokens imported and notices.
+
+    Returns:
+        The store's manifest, and whether the store was already complete.
+
+    Raises:
+        OptionError: an input does not exist, or an option cannot be used.
+        DataError: a file, a record or the tokenizer cannot be read, or an id is not in the
+            vocabulary.
+        FolderError: the folder holds something else, or another run is writing there.
+        MachineError: the disk, the memory or a worker process failed.
+    """
+    names, output = spell_inputs(inputs), parse_place(output)
+    command = spell_command("import", names, output, options)
+    inputs = list_inputs(names, options.files)
+    if STANDARD_INPUT in inputs:
+        hint = "write it to a file, and pass its name"
+        raise OptionError(f"{STANDARD_INPUT}: import does not read standard input", hint)
+    with (
+        open_workers(executor, progress, (*inputs, output)) as workers,
+        hold_folder(output, command=command) as run,
+    ):
+        sources, skipped = find_sources(
+            inputs,
+            patterns=options.files,
+            output=output,
+            formats=IDS_FORMATS.choose(options.file_format),
+        )
+        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
+            workers.progress.on_notice(note)
+        _check_options(sources, options)
+        return _import_sources(run, sources, skipped, options, workers, overwrite)
+
+
+def _import_sources(
+    run: RunFolder,
+    sources: list[Source],
+    skipped: Skipped,
+    options: ImportOptions,
+    workers: Workers,
+    overwrite: bool,
+) -> tuple[dict[str, Any], bool]:
+    started = time.monotonic()
+    vocabulary, tokenizer_json = _find_vocabulary(options)
+    check_footers(sources)
+    lists, kept, notes = _find_fields(sources, options)
+    for note in notes:
+        workers.progress.on_notice(note)
+    cuts = {name: functools.partial(it.cut, options) for name, it in FORMATS.items() if it.cut}
+    tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))
+    fields = {f"{role}_field": lists.get(role) for role in ROLES}
+    recorded = {**options.record(), **fields, "keep": describe_kept(kept)}
+    plan = describe_plan("import", vocabulary, recorded, sources)
+    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    if run.manifest is not None:
+        run.check_whole(open_store)
+        made = zip(tasks, run.manifest["parts"], strict=False)
+        check_inputs_unchanged(made, run, workers, hash_input)
+        return run.manifest, True
+    if tokenizer_json is not None:
+        run.write_tokenizer(tokenizer_json)
+    eos_id = vocabulary.eos_id if options.eos is None else options.eos
+    affix_ids = {"bos": vocabulary.bos_id, "eos": eos_id}
+    setup = ImportSetup(run.path, vocabulary.max_id, affix_ids, options, lists, kept)
+    receipts = _make_parts(run, tasks, setup, workers)
+    manifest = make_manifest(plan, vocabulary, kept, receipts)
+    check_any_token(run, sources, manifest, receipts)
+    for note in _iter_notes(receipts, manifest["ledger"], setup):
+        workers.progress.on_notice(note)
+    tokenizer = None if options.tokenizer is None else str(options.tokenizer)
+    done: dict[str, Any] = {"tokenizer": tokenizer, "skipped": skipped.count()}
+    done["seconds"] = time.monotonic() - started
+    publish_store(run, workers, manifest, receipts, done, {})
+    return manifest, False
+
+
+def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
+    """Return the vocabulary of the ids, and its tokenizer.json if there is one.
+
+    Raises:
+        DataError: the tokenizer cannot be read.
+        OptionError: it does not exist, or --eos is not one of its ids.
+    """
+    if options.tokenizer is None:
+        size = options.vocab_size or 0
+        roles = (None, None, options.eos, None)
+        return Vocabulary(None, size, size - 1, *roles, special_tokens=()), None
+    name = str(options.tokenizer)
+    tokenizer_json = read_tokenizer_json(name)
+    vocabulary = describe_vocabulary(tokenizer_json, read_named_tokens(name))
+    if options.eos is not None and options.eos > vocabulary.max_id:
+        raise OptionError(f"--eos {options.eos}: expected an id from 0 to {vocabulary.max_id}")
+    return vocabulary, tokenizer_json
+
+
+def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
+    """Raise OptionError if an option does not apply to the sources, or contradicts another."""
+    formats = dict.fromkeys(source.format for source in sources)
+    held = {FORMATS[name].holds for name in formats}
+    defaults = {each.name: each.default for each in dataclasses.fields(options)}
+    for holds, flags in OWN_OPTIONS.items():
+        for name, flag in flags.items():
+            value = getattr(options, name)
+            is_recorded = name == "eos" and options.tokenizer is None
+            if holds not in held and value != defaults[name] and not is_recorded:
+                shown = value if isinstance(value, str | int) else value[0]
+                raise OptionError(
+                    f"{flag} {shown}: the input is {join_items(formats)}, expected {holds}",
+                    hint=f"omit {flag}",
+                )
+    other = next((each for each in sources if FORMATS[each.format].holds != "records"), None)
+    if options.keep and other is not None:
+        raise OptionError(
+            f"--keep {options.keep[0]}: {other.path} is {other.format}, expected records",
+            hint="import it into a store of its own",
+        )
+    known = (*ROLES, *TARGET_MASKS, *PACKED, OVERLAP)
+    for name in options.ignore_fields:
+        if name not in known:
+            expected = f"never read, expected one of {', '.join(known)}"
+            raise OptionError(f"--ignore-field {name}: {expected}")
+        for role in ROLES:
+            if _named(options, role) == name:
+                option = OWN_OPTIONS["records"][f"{role}_field"]
+                raise OptionError(f"{option} {name}: conflicts with --ignore-field {name}")
+
+
+# Fields of records
+
+
+def _named(options: ImportOptions, role: str) -> str | None:
+    """Return the field that an option names, None if it names none."""
+    found: str | None = getattr(options, f"{role}_field")
+    return found
+
+
+def _list_taken(options: ImportOptions) -> set[str]:
+    """Return the fields that options name: none of them is something else."""
+    named = {_named(options, role) or "" for role in ROLES}
+    kept = {option.name for option in check_keep(options.keep)}
+    return {*kept, *named, options.ids_field, *options.ignore_fields}
+
+
+def _list_fields(options: ImportOptions) -> dict[str, Field]:
+    """Return the fields with lists that are read if they are there, by what they are."""
+    taken = _list_taken(options)
+    fields = {IDS: Field(options.ids_field, IDS_FIELD, "integers")}
+    for role in ROLES:
+        name, option = _named(options, role), OWN_OPTIONS["records"][f"{role}_field"]
+        if name is not None:
+            fields[role] = Field(name, option, "integers")
+        elif role not in taken:
+            fields[role] = Field(role, option, "integers", is_optional=True)
+    return fields
+
+
+def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, tuple[str, str]]:
+    """Return the fields that may not be lists: for each, what is wrong with it, and the hint.
+
+    Without the mask of a chat, its prompts would be trained in silence.
+
+    Args:
+        roles: what is read beside the ids.
+    """
+    found = {}
+    for name in PACKED:
+        hint = f"write one record per sequence, or pass --ignore-field {name} if each record is one"
+        found[name] = "the record has several sequences, expected one", hint
+    for name in TARGET_MASKS if TARGET_ROLES.isdisjoint(roles) else ():
+        hint = f"or --ignore-field {name} if every token is a target"
+        hint = f"pass --loss-mask-field {name}, {hint}"
+        found[name] = "a mask of targets that is not read, expected --loss-mask-field", hint
+    return {name: why for name, why in found.items() if name not in _list_taken(options)}
+
+
+def _find_fields(
+    sources: Sequence[Source], options: ImportOptions
+) -> tuple[dict[str, str], tuple[PlannedColumn, ...], list[str]]:
+    """Find the fields to read. A table says what it has; of JSON, the first records decide.
+
+    Returns:
+        The fields with lists, by what they are; the columns to make; notes about what is not read.
+
+    Raises:
+        OptionError: the sources differ in their fields, or a field cannot be kept.
+        DataError: a field is missing or of another type, or the first records do not decide the
+            kind of a kept field.
+    """
+    fields = _list_fields(options)
+    records = [each for each in sources if FORMATS[each.format].holds == "records"]
+    lines = [each for each in records if each.format in JSON_FORMATS]
+    found: dict[Source, set[str]] = {}
+    names: list[str] = []
+    for source in records:
+        if source.format in ARRAYS:
+            found[source], more = _check_table(source, fields, options)
+            names += more
+    policy, limit = options.on_bad_record, options.max_document_bytes
+    how = DocumentOptions(encoding_errors="skip", on_bad_record=policy, max_document_bytes=limit)
+    readers = [
+        ValueReader(field._replace(is_optional=role != IDS)) for role, field in fields.items()
+    ]
+    samples = sample_records(lines, readers, how)
+    if samples[0]:
+        seen = zip(fields.items(), samples, strict=True)
+        found[lines[0]] = {
+            role
+            for (role, field), values in seen
+            if not field.is_optional or any(value is not None for value in values)
+        }
+    others = [each for each in sources if each not in records]
+    roles = _compare(found, others, fields)
+    names += sample_names(lines, limit)
+    keep = check_keep(options.keep)
+    kept = [Field(option.name, KEEP) for option in keep]
+    values = sample_records(records, list(map(ValueReader, kept)), how) if kept else []
+    for option, some in zip(keep, values, strict=True):
+        is_list = option.kind is None and any(isinstance(value, list) for value in some)
+        if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
+            what = "tags belong to the words of a text" if option.kind else "found lists"
+            raise OptionError(
+                f"--keep {option.name}: {what}, expected one value per record",
+                hint="omit it; import keeps numbers, strings, true and false",
+            )
+    columns = choose_kinds(keep, values)
+    if not TARGET_ROLES.isdisjoint(roles):
+        columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+    lists = {role: field.name for role, field in fields.items() if role in roles}
+    known = _list_taken(options) | {*lists.values()}
+    known |= {name.partition(".")[0] for name in known}
+    unread = [name for name in dict.fromkeys(names) if name not in known]
+    note = f"not read: {join_items(map(quote, unread))}; --keep FIELD keeps one"
+    return lists, tuple(columns), [note] if unread else []
+
+
+def _compare(
+    found: Mapping[Source, set[str]], others: Sequence[Source], fields: Mapping[str, Field]
+) -> set[str]:
+    """Return what all sources have; raise OptionError if one has what another lacks.
+
+    Args:
+        others: sources that have no fields.
+    """
+    roles = set[str]().union(*found.values())
+    for role in sorted(roles - {IDS}):
+        has_it = next(source for source, some in found.items() if role in some)
+        lacks_it = [source for source, some in found.items() if role not in some]
+        lacks_it += others if role in TARGET_ROLES else []
+        if lacks_it:
+            name = fields[role].name
+            raise OptionError(
+                f"{lacks_it[0].path}: no {quote(name)}, {has_it.path} has it; expected all sources "
+                "to be alike",
+                hint=f"import them into two stores, or pass --ignore-field {name}",
+            )
+    return roles
+
+
+def _check_table(
+    source: Source, fields: Mapping[str, Field], options: ImportOptions
+) -> tuple[set[str], list[str]]:
+    """Return what a table has of the fields, and the names of its columns.
+
+    Raises:
+        DataError: a column is missing, of another type, or would be lost.
+    """
+    schema, taken, roles = read_schema(source), _list_taken(options), set()
+    for role, field in fields.items():
+        kind = find_column(schema, field, source, taken=ROLES)
+        if kind is None or (field.is_optional and is_kind(kind, "null")):
+            continue
+        types = ("integer", "boolean") if role in MASKS else ("integer",)
+        if not is_list(kind) or not is_kind(kind.value_type, *types):
+            hint = TOKENIZE if role == IDS and is_text(kind) else None
+            hint = _hint_value(role) if field.is_optional and not is_list(kind) else hint
+            found = f"column {quote(field.name)} is {kind}, expected lists of integers"
+            raise DataError(f"{source.path}: {found}", hint)
+        roles.add(role)
+    for option in check_keep(options.keep):
+        check_column(schema, Field(option.name, KEEP), source)
+    refused = _list_refused(roles, options)
+    lists = {each.name for each in schema if is_list(each.type)}
+    wrong = {name: why for name, why in refused.items() if name in lists}
+    if EXPORTED in (schema.metadata or {}):
+        wrong |= {name: why for name, why in OF_EXPORTS.items() if name in {*schema.names} - taken}
+    for name, (reason, hint) in wrong.items():
+        raise DataError(f"{source.path}: column {quote(name)}: {reason}", hint)
+    return roles, schema.names
+
+
+def _hint_value(name: str) -> str:
+    return f"pass --keep {name} to keep it as a column, or --ignore-field {name}"
+
+
+# Lists of records
+
+
+class IdLists(NamedTuple):
+    """The ids of some records, without padding, and which of them are targets."""
+
+    ids: np.ndarray
+    lengths: np.ndarray  # int64, one per record
+    num_padding: np.ndarray  # int64, one per record
+    targets: np.ndarray | None  # uint8
+
+
+@dataclass(frozen=True)
+class IdReader:
+    """Read the lists of records; makes one `IdLists` of all records of a block.
+
+    Args:
+        lists: the fields that are read, by what they are.
+        refused: see `_list_refused`.
+        unexpected: fields that would be read if the first records had them.
+    """
+
+    lists: Mapping[str, Field]
+    refused: Mapping[str, tuple[str, str]]
+    unexpected: Sequence[str]
+    num_lists = 1
+
+    @property
+    def fields(self) -> list[Field]:
+        """The lists, then those that may not be there."""
+        others = (*self.unexpected, *self.refused)
+        return [*self.lists.values(), *(Field(name, KEEP, is_optional=True) for name in others)]
+
+    def read_all(self, columns: Sequence[Any]) -> list[Any]:
+        """Return the ids of some records; raise BadRecordError if each must be read on its own."""
+        found, others = columns[: len(self.lists)], columns[len(self.lists) :]
+        if any(values.count(None) < len(values) for values in others):
+            raise BadRecordError("a field that is not expected")
+        return [self._check({role: _join(role, each) for role, each in zip(self.lists, found)})]
+
+    def read(self, values: Sequence[Any]) -> list[Any]:
+        """Return the ids of one record; raises BadRecordError."""
+        others = dict(zip((*self.unexpected, *self.refused), values[len(self.lists) :]))
+        found = {}
+        for (role, field), value in zip(self.lists.items(), values):
+            if value is None and field.is_optional:
+                expected = "expected a list of integers, as other records have"
+                reason = f"field {quote(field.name)} is missing or null, {expected}"
+                raise BadRecordError(reason, self._hint_unread(role))
+            _check_list(role, field, value)
+            found[role] = _join(role, [value])
+        for name in self.unexpected:
+            if others[name] is not None:
+                reason = f"field {quote(name)}, which the first records do not have"
+                hint = f"pass --ignore-field {name} to leave it unread in all records"
+                raise BadRecordError(reason, hint)
+        for name, (reason, hint) in self.refused.items():
+            if isinstance(others[name], list):
+                raise BadRecordError(f"field {quote(name)}: {reason}", hint)
+        return [self._check(found)]
+
+    def parse(self, spelled: str) -> Any:
+        """Not called: CSV has no lists."""
+        raise NotImplementedError
+
+    def _hint_unread(self, role: str) -> str:
+        """Return the hint how a field is left unread."""
+        name, option, *_, is_optional = self.lists[role]
+        return f"pass --ignore-field {name}" if is_optional else f"omit {option} {name}"
+
+    def _check(self, lists: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> IdLists:
+        """Check the lists of some records against each other.
+
+        Raises:
+            BadRecordError: there is something wrong; if it is one record, this says where.
+        """
+        names = {role: field.name for role, field in self.lists.items()}
+        ids, lengths = lists[IDS]
+        for role, (_, others) in lists.items():
+            if not np.array_equal(others, lengths):
+                counts = f"{others[0]} entries, {names[IDS]} has {lengths[0]}"
+                raise BadRecordError(
+                    f"{names[role]} has {counts}, expected as many", self._hint_unread(role)
+                )
+        labels, mask, loss = (lists[role][0] if role in lists else None for role in ROLES)
+        offsets = to_offsets(lengths)
+
+        def refuse(
+            is_wrong: np.ndarray, role: str, expected: str, hint: str | None = SKIP_HINT
+        ) -> None:
+            if is_wrong.any():
+                place = int(is_wrong.argmax())
+                entry = f"entry {place + 1} of {names[role]} is {int(lists[role][0][place])}"
+                raise BadRecordError(f"{entry}, expected {expected}", hint)
+
+        is_token = np.ones(len(ids), bool)
+        if mask is not None:
+            refuse((mask != 0) & (mask != 1), "attention_mask", "0 or 1", PACKED_HINT)
+            is_token = mask != 0
+            is_hole = _find_holes(is_token, offsets)
+            refuse(is_hole, "attention_mask", "padding at the ends only", HOLE_HINT)
+        if labels is not None:
+            is_ignored = labels == IGNORED
+            refuse(~is_token & ~is_ignored, "labels", f"{IGNORED} for padding")
+            is_wrong = is_token & ~is_ignored & (labels != ids)
+            if is_wrong.any() and _is_shifted(ids[is_token], labels[is_token]):
+                place, name = int(is_wrong.argmax()), names["labels"]
+                raise BadRecordError(
+                    f"{name} are shifted by one (entry {place + 1} of {name} is {labels[place]}, "
+                    f"the id of the next token), expected {name}[i] to be {names[IDS]}[i] or "
+                    f"{IGNORED}",
+                    f"write them unshifted, as [{IGNORED}, *{name}[:-1]]; or "
+                    f"{self._hint_unread('labels')}",
+                )
+            id_ = ids[is_wrong.argmax()] if len(ids) else 0
+            expected = f"{id_}, its id, or {IGNORED}"
+            refuse(is_wrong, "labels", expected, self._hint_unread("labels"))
+        if loss is not None:
+            refuse((loss != 0) & (loss != 1), "loss_mask", "0 or 1")
+            refuse(~is_token & (loss != 0), "loss_mask", "0 for padding")
+        if labels is not None and loss is not None:
+            is_wrong = is_token & (is_ignored == (loss != 0))
+            if is_wrong.any():
+                place = int(is_wrong.argmax())
+                entry, other = (
+                    f"{names[role]} is {int(lists[role][0][place])}"
+                    for role in ("labels", "loss_mask")
+                )
+                raise BadRecordError(
+                    f"entry {place + 1} of {entry} and of {other}, expected a label where the mask "
+                    f"is 1, and {IGNORED} where it is 0",
+                    self._hint_unread("labels"),
+                )
+        is_target = loss != 0 if labels is None and loss is not None else None
+        is_target = ~is_ignored if labels is not None else is_target
+        targets = None if is_target is None else is_target.view(np.uint8)
+        if is_token.all():
+            return IdLists(ids, lengths, np.zeros(len(lengths), np.int64), targets)
+        kept = np.diff(to_offsets(is_token)[offsets])
+        targets = None if targets is None else targets[is_token]
+        return IdLists(ids[is_token], kept, lengths - kept, targets)
+
+
+def _join(role: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of numbers as one array, of an integer dtype or bool, and the length of each.
+
+    Args:
+        column: lists, or an Arrow array of them, whose numbers are not copied.
+
+    Raises:
+        BadRecordError: there is something else.
+    """
+    if not isinstance(column, list):
+        values, lengths, are_null, are_missing = flatten_lists(column)
+        if are_null.any() or are_missing.any():
+            raise BadRecordError("a null")
+        return values, lengths
+    kinds = {int, bool} if role in MASKS else {int}
+    if not set(map(type, column)) <= {list}:
+        raise BadRecordError("not a list")
+    if not set(map(type, chain.from_iterable(column))) <= kinds:
+        raise BadRecordError("not a list of integers")
+    lengths = np.fromiter(map(len, column), np.int64, len(column))
+    try:
+        return np.fromiter(chain.from_iterable(column), np.int64, int(lengths.sum())), lengths
+    except OverflowError as error:
+        raise BadRecordError("an integer above 64 bits") from error
+
+
+def _check_list(role: str, field: Field, value: Any) -> None:
+    """Raise BadRecordError unless the value of a field is a list that can be joined."""
+
+    def spell(found: Any) -> str:
+        if type(found) is bool:
+            return str(found).lower()
+        return quote(found) if type(found) in (str, int, float) else name_type(found)
+
+    if type(value) is not list:
+        reason = f"field {quote(field.name)} is {spell(value)}, expected a list of integers"
+        raise BadRecordError(reason, _hint_value(role) if field.is_optional else SKIP_HINT)
+    for number, entry in enumerate(value, 1):
+        where = f"field {quote(field.name)}: entry {number} is {spell(entry)}"
+        if type(entry) is int and not -(2**63) <= entry < 2**63:
+            raise BadRecordError(f"{where}, expected an integer of 64 bits")
+        if type(entry) is not int and not (role in MASKS and type(entry) is bool):
+            expected = "an integer or a boolean" if role in MASKS else "an integer"
+            raise BadRecordError(f"{where}, expected {expected}")
+
+
+def _find_holes(is_token: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Find tokens that follow padding which follows tokens of the same record."""
+    begins = np.array(is_token)
+    begins[1:] &= ~is_token[:-1]
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    begins[starts] = is_token[starts]
+    places = np.flatnonzero(begins)
+    records = np.searchsorted(offsets, places, "right")
+    is_hole = np.zeros(len(begins), bool)
+    is_hole[places[1:][records[1:] == records[:-1]]] = True
+    return is_hole
+
+
+def _is_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
+    """Return whether each label, but the last, is the id of the next token, or ignored."""
+    is_ignored = labels[:-1] == IGNORED
+    is_next = is_ignored | (labels[:-1] == ids[1:])
+    return bool(is_next.all() and not is_ignored.all())
+
+
+def _iter_records(
+    setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
+) -> Iterator[IdBlock]:
+    """Read the records of a range, each of them a document."""
+    fields, options = _list_fields(setup.options), setup.options
+    lists = {role: field for role, field in fields.items() if role in setup.lists}
+    refused: Mapping[str, tuple[str, str]] = {}
+    unexpected: list[str] = []
+    if source_range.source.format in JSON_FORMATS:  # tables were checked
+        refused = _list_refused(lists, options)
+        unexpected = [field.name for role, field in fields.items() if role not in lists]
+    reader = IdReader(lists, refused, unexpected)
+    try:
+        for block in iter_records(source_range, [reader, *readers], setup.documents, on_read):
+            found, *kept = block.lists
+            if not isinstance(found, IdLists):  # they were read one by one
+                found = _join_records(found, has_targets=not TARGET_ROLES.isdisjoint(lists))
+            lengths = found.lengths
+            yield IdBlock(
+                found.ids,
+                lengths[lengths > 0],
+                (lengths > 0).astype(np.int64),
+                block.find_place,
+                block.rejects,
+                found.targets,
+                kept,
+                {"num_padding_tokens": found.num_padding},
+            )
+    except DataError as error:
+        if error.hint == ENCODING_HINT:  # with an option that import does not have
+            raise DataError(error.message, SKIP_HINT) from error
+        raise
+
+
+def _join_records(records: Sequence[IdLists | None], *, has_targets: bool) -> IdLists:
+    """Join the ids of records; rejected and blank ones have none."""
+    zero, targets = np.zeros(1, np.int64), np.empty(0, np.uint8) if has_targets else None
+    nothing = IdLists(np.empty(0, np.int64), zero, zero, targets)
+    columns = zip(*(each or nothing for each in records), strict=True)
+    return IdLists(*(None if each[0] is None else np.concatenate(each) for each in columns))
+
+
+# Ids alone: nanoGPT's and dolma's .bin, numpy's .npy
+
+
+class FlatLayout(NamedTuple):
+    """Where the ids of a file are, and how they are stored."""
+
+    dtype: np.dtype
+    offset: int  # in bytes, of the first id
+    eos: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayout:
+    """Read the head of a file of ids.
+
+    A file that begins as numpy's .npy files do says its type, whatever its suffix is. Any other is
+    ids from its first byte on, little-endian, of the type that the user names: to guess it from the
+    values has gone wrong too often.
+
+    Raises:
+        OptionError: an option is needed, or contradicts the file's header.
+        DataError: the file cannot be read, holds something else, or its size is not possible.
+    """
+    path, num_bytes = source.path, source.num_bytes
+    head_range = SourceRange(0, source, 0, min(num_bytes, HEAD_BYTES))
+    head = b"".join(iter_raw_blocks(head_range, None))
+    is_npy = head.startswith(NPY_MAGIC)
+    if not is_npy:
+        check_ids(head, source)
+    missing, hints = [], []
+    if dtype is None and not is_npy:
+        missing.append("--dtype")
+        sizes = {name: np.dtype(name).itemsize for name in LIKELY_DTYPES}
+        fitting = [name for name, size in sizes.items() if not num_bytes % size][:2]
+        counts = [f"--dtype {name} ({num_bytes // sizes[name]:,} ids)" for name in fitting]
+        hints.append(f"pass the type that wrote the file, probably {' or '.join(counts)}")
+    if eos is None:
+        missing.append("--eos")
+        hints.append(NO_EOS_HINT.removeprefix("pass " if missing[1:] else ""))
+    if missing or eos is None:
+        if path.lower().endswith(".bin"):
+            hints[-1] += "; a .bin of Megatron needs its .idx beside it instead"
+        raise OptionError(
+            f"{path}: ids alone, expected {' and '.join(missing)}", "; and ".join(hints)
+        )
+    if not is_npy:
+        found = np.dtype(dtype).newbyteorder("<")
+        if num_bytes % found.itemsize:
+            raise DataError(
+                f"{path}: {num_bytes:,} bytes, expected a multiple of the {found.itemsize} bytes "
+                f"of each {dtype}",
+                hint="pass the --dtype that wrote the file, or copy it again",
+            )
+        return FlatLayout(found, 0, eos)
+    file = io.BytesIO(head)
+    try:
+        is_first = np.lib.format.read_magic(file) == (1, 0)
+        read = "read_array_header_1_0" if is_first else "read_array_header_2_0"
+        shape, _, found = getattr(np.lib.format, read)(file)
+    except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+        raise DataError(f"{path}: .npy header, {str(error)[:60]}", NPY_HINT) from error
+    if found.kind not in "iu" or len(shape) != 1:
+        what = f".npy header of {found} and shape {shape}"
+        raise DataError(f"{path}: {what}, expected integers in one dimension", NPY_HINT)
+    expected = file.tell() + shape[0] * found.itemsize
+    if num_bytes != expected:
+        what = f"{num_bytes:,} bytes, its .npy header says {expected:,}"
+        raise DataError(f"{path}: {what}", hint="copy the file again")
+    if dtype not in (None, found.name):
+        what = f"--dtype {dtype}: {path} has {found.name} in its .npy header"
+        raise OptionError(what, hint="omit --dtype")
+    return FlatLayout(found, file.tell(), eos)
+
+
+def _cut_flat(
+    options: ImportOptions, source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of ranges that end behind an end token."""
+    dtype, offset, eos = _read_layout(source, options.dtype, options.eos)
+    size = dtype.itemsize
+
+    def find_end(byte: int) -> int:
+        """Return where the first document ends at a byte or after it.
+
+        That is the end of the file if the document is larger than the limit, which is an error
+        later.
+        """
+        start = offset + max(0, -(-(byte - offset) // size) - 1) * size
+        last = min(source.num_bytes, start + options.max_document_bytes + size)
+        step = max(LIMITS.seek_bytes // size, 1) * size
+        for first in range(start, last, step):
+            searched = SourceRange(0, source, first, min(first + step, last))
+            data = b"".join(iter_raw_blocks(searched, None))
+            found = np.flatnonzero(np.frombuffer(data, dtype) == eos)
+            if len(found):
+                return first + (int(found[0]) + 1) * size
+        return source.num_bytes
+
+    return cut_where(find_end, source, room, part_bytes)
+
+
+def _iter_flat(
+    setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
+) -> Iterator[IdBlock]:
+    """Read the documents of a range of ids alone, about 1 MiB at a time.
+
+    A document ends with the end token, which stays with it; what follows the last one is a document
+    too, so that all documents in a row are the file again.
+    """
+    del readers
+    options, (_, source, start, end) = setup.options, source_range
+    layout = _read_layout(source, options.dtype, options.eos)
+    dtype, offset, eos = layout
+    max_length = options.max_document_bytes // dtype.itemsize
+
+    def find_place(first: int, document: int) -> str:
+        """Return "path:document"; reads the file again from its start, for errors only."""
+        before = _iter_ids(SourceRange(0, source, 0, start), layout, None)
+        number = sum(int((ids == eos).sum()) for ids in before) + first + document + 1
+        return f"{source.path}:{number}"
+
+    held: list[np.ndarray] = []  # the ids of a document whose end was not read yet
+    num_held = num_documents = 0
+    for ids in _iter_ids(source_range, layout, on_read):
+        ends = np.flatnonzero(ids == eos) + 1
+        last = int(ends[-1]) if len(ends) else 0
+        lengths = np.diff(ends, prepend=-num_held)
+        num_left = len(ids) - last + (0 if last else num_held)
+        too_long = np.flatnonzero(np.append(lengths, num_left) > max_length)
+        if len(too_long):
+            document = num_documents + int(too_long[0])
+            error = oversized_error(find_place(0, document), options.max_document_bytes)
+            if start == 0 and document == 0:  # there may be no end token at all
+                hint = f"{EOS_HINT}, or a larger --max-document-bytes"
+                raise DataError(f"{error.message} without id {eos} of {dtype}", hint)
+            raise error
+        if last:
+            whole = np.concatenate([*held, ids[:last]]) if num_held else ids[:last]
+            place = functools.partial(find_place, num_documents)
+            yield IdBlock(whole, lengths, np.ones(len(lengths), np.int64), place)
+            held, num_documents = [], num_documents + len(ends)
+        held.append(ids[last:])
+        num_held = num_left
+    if num_held:
+        num_ids = (end - offset) // dtype.itemsize
+        if start == 0 and num_held == num_ids:
+            raise DataError(
+                f"{source.path}: no id {eos} in {num_ids:,} ids of {dtype}, expected one at the "
+                "end of each document",
+                hint=EOS_HINT,
+            )
+        place = functools.partial(find_place, num_documents)
+        yield IdBlock(np.concatenate(held), np.array([num_held]), np.ones(1, np.int64), place)
+
+
+def _iter_ids(
+    source_range: SourceRange, layout: FlatLayout, on_read: OnRead | None
+) -> Iterator[np.ndarray]:
+    """Read the ids of a range, block by block."""
+    num_skipped = max(layout.offset - source_range.start, 0)
+    rest = b""  # of an id
+    for block in iter_raw_blocks(source_range, on_read):
+        data = rest + block if rest else block
+        begin = min(num_skipped, len(data))
+        num_skipped -= begin
+        end = len(data) - (len(data) - begin) % layout.dtype.itemsize
+        rest = data[end:]
+        yield np.frombuffer(memoryview(data)[begin:end], layout.dtype)
+
+
+# Megatron-LM's pairs
+
+
+class PairIndex(NamedTuple):
+    """The sequences and documents of an indexed dataset."""
+
+    dtype: np.dtype
+    lengths: np.ndarray  # int32[S], in tokens; may be 0
+    starts: np.ndarray  # int64[S], in bytes
+    first_sequences: np.ndarray  # int64[D + 1]
+    num_bytes: int  # of the .bin
+
+    def find_document(self, byte: int) -> int:
+        """Return the first document that begins at a byte or after it.
+
+        A document without tokens is where the one after it begins; the last ones are at the end.
+        """
+        # searchsorted would copy the arrays, which are not aligned
+        first = bisect.bisect_left(self.starts, byte) if byte else 0
+        return bisect.bisect_left(self.first_sequences, first) if first else 0
+
+    def find_documents(self, source_range: SourceRange) -> tuple[int, int]:
+        """Return the first document of a range, and the first behind the range."""
+        is_last = source_range.end >= self.num_bytes
+        last = len(self.first_sequences) - 1 if is_last else self.find_document(source_range.end)
+        return self.find_document(source_range.start), last
+
+    def find_start(self, document: int) -> int:
+        """Return the byte at which a document begins."""
+        first = int(self.first_sequences[document])
+        return int(self.starts[first]) if first < len(self.starts) else self.num_bytes
+
+    def hash_entries(self, source_range: SourceRange, update: Callable[[bytes], object]) -> None:
+        """Hash what the index says of a range, relative to its start, as part of its input."""
+        first, last = self.find_documents(source_range)
+        firsts = self.first_sequences[first : last + 1]
+        for some in np.array_split(firsts, 1 + len(firsts) // LIMITS.sequences_per_block):
+            update((some - firsts[0]).astype("<i8").tobytes())
+        update(self.lengths[firsts[0] : firsts[-1]].tobytes())
+
+
+@functools.lru_cache(maxsize=4)
+def _read_pair(source: Source) -> PairIndex:
+    """Read and check the index beside a `.bin`; that of a local file is mapped.
+
+    What a `.bin` holds between or after its sequences would be lost, so the starts must be the
+    running sum of the lengths, up to its size.
+
+    Raises:
+        DataError: it is damaged, does not describe the `.bin`, or its tokens are not integers.
+    """
+    index_file = source.index_file
+    assert index_file is not None  # noqa: S101 - it is a pair
+    path = index_file.path
+    with naming_input(path):
+        data = index_file.input.map(index_file.num_bytes)
+    begin = data[: HEADER.size].tobytes()
+    if not begin.startswith(MAGIC):
+        found = quote(begin[: len(MAGIC)])
+        raise DataError(f"{path}: begins with {found}, expected an indexed dataset ({MAGIC!r})")
+    if len(data) < HEADER.size:
+        raise DataError(f"{path}: {len(data):,} bytes, expected at least {HEADER.size}", PAIR_HINT)
+    _, version, code, num_sequences, num_firsts = HEADER.unpack(begin)
+    if version != VERSION:
+        raise DataError(f"{path}: version {version}, expected {VERSION}")
+    if code not in DTYPE_OF_CODE:
+        kind, hint = (
+            (" (floating point)", "write the ids as int32") if code in FLOATS else ("", None)
+        )
+        known = ", ".join(f"{it} ({np.dtype(name)})" for it, name in DTYPE_OF_CODE.items())
+        what = f"dtype code {code}{kind}, expected that of an integer: {known}"
+        raise DataError(f"{path}: {what}", hint)
+    expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
+    if num_sequences and len(data) == expected + num_sequences:
+        what = "has a mode for each sequence, as multimodal data, expected text"
+        raise DataError(f"{path}: {what}", hint="import the text alone")
+    if len(data) != expected or not num_firsts:
+        what = f"{len(data):,} bytes, its header says {expected:,}"
+        raise DataError(f"{path}: {what}", PAIR_HINT)
+    offset = HEADER.size + 4 * num_sequences
+    index = PairIndex(
+        np.dtype(DTYPE_OF_CODE[code]),
+        view_array(data, "<i4", count=num_sequences, offset=HEADER.size),
+        view_array(data, "<i8", count=num_sequences, offset=offset),
+        view_array(data, "<i8", count=num_firsts, offset=offset + 8 * num_sequences),
+        source.num_bytes,
+    )
+    for wrong in _iter_contradictions(index, source.path, path):
+        raise DataError(wrong, PAIR_HINT)
+    return index
+
+
+def _iter_contradictions(index: PairIndex, bin_path: str, path: str) -> Iterator[str]:
+    """Check a block of entries at a time: an index may be as large as the memory."""
+    size, num_sequences = index.dtype.itemsize, len(index.lengths)
+    num_tokens, block = 0, LIMITS.ids_per_block
+    for first in range(0, num_sequences, block):
+        lengths = index.lengths[first : first + block]
+        if lengths.min() < 0:
+            place = int(lengths.argmin())
+            yield f"{path}: sequence {first + place} has {lengths[place]} tokens"
+        ends = np.cumsum(lengths, dtype=np.int64) + num_tokens
+        begins, starts = (ends - lengths) * size, index.starts[first : first + block]
+        if (wrong := starts != begins).any():
+            place = int(wrong.argmax())
+            yield (
+                f"{path}: sequence {first + place} starts at byte {starts[place]:,}, expected "
+                f"{begins[place]:,}, where the one before ends"
+            )
+        num_tokens = int(ends[-1])
+    if index.num_bytes != num_tokens * size:
+        yield f"{bin_path}: {index.num_bytes:,} bytes, {path} describes {num_tokens * size:,}"
+    firsts = index.first_sequences
+    for first in range(0, len(firsts), block):
+        some = firsts[first : first + block + 1]
+        if (some[1:] < some[:-1]).any():
+            yield f"{path}: the documents are not in the order of their sequences"
+    if firsts[0] != 0 or firsts[-1] != num_sequences:
+        found = f"the documents run from sequence {firsts[0]} to {firsts[-1]}"
+        yield f"{path}: {found}, expected 0 to {num_sequences}"
+
+
+def _cut_megatron(
+    options: ImportOptions, source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of ranges of whole documents."""
+    del options  # the index says everything
+    index = _read_pair(source)
+
+    def find_end(byte: int) -> int:
+        return index.find_start(index.find_document(byte))
+
+    return cut_where(find_end, source, room, part_bytes)
+
+
+def _hash_megatron(source_range: SourceRange) -> str:
+    """Return the BLAKE3 checksum of a range, "" if it cannot be read."""
+    digest = blake3()
+    try:
+        _read_pair(source_range.source).hash_entries(source_range, digest.update)
+        for _ in iter_raw_blocks(source_range, digest.update):
+            pass
+    except DataError:
+        return ""
+    return digest.hexdigest()
+
+
+def _iter_megatron(
+    setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
+) -> Iterator[IdBlock]:
+    """Read the documents of a range of a pair, about 1 MiB at a time."""
+    del readers
+    source, limit = source_range.source, setup.options.max_document_bytes
+    index = _read_pair(source)
+    index.hash_entries(source_range, on_read)
+    blocks = iter_raw_blocks(source_range, on_read)
+    rest = memoryview(b"")
+    first, last = index.find_documents(source_range)
+    while first < last:
+        stop = min(first + LIMITS.sequences_per_block, last)
+        end = index.find_start(first) + LIMITS.read_bytes
+        if index.find_start(stop) > end:
+            stop = max(index.find_document(end + 1) - 1, first + 1)  # a long document is read alone
+        firsts = index.first_sequences[first : stop + 1].astype(np.int64)
+        lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
+        num_sequences, left_out = np.diff(firsts), {}
+        if (is_empty := lengths == 0).any():
+            numbers = np.repeat(np.arange(stop - first), num_sequences)
+            num_sequences = np.bincount(numbers[~is_empty], minlength=stop - first)
+            left_out["num_empty_sequences"] = np.bincount(numbers[is_empty], minlength=stop - first)
+            lengths = lengths[~is_empty]
+        block = IdBlock(
+            np.empty(0, index.dtype),
+            lengths,
+            num_sequences,
+            functools.partial(_number_document, source.path, first + 1),
+            left_out=left_out,
+        )
+        num_bytes = int(lengths.sum()) * index.dtype.itemsize
+        too_large = np.flatnonzero(np.diff(block.offsets) * index.dtype.itemsize > limit)
+        if num_bytes > limit and len(too_large):
+            raise oversized_error(block.find_place(int(too_large[0])), limit)
+        pieces, num_found = [rest], len(rest)
+        while num_found < num_bytes:
+            pieces.append(memoryview(next(blocks)))
+            num_found += len(pieces[-1])
+        data = memoryview(b"".join(pieces)) if len(pieces) > 1 else rest
+        rest = data[num_bytes:]
+        yield block._replace(ids=np.frombuffer(data[:num_bytes], index.dtype))
+        first = stop
+
+
+def _number_document(path: str, first: int, document: int) -> str:
+    return f"{path}:{first + document}"
+
+
+FORMATS = {
+    "megatron": IdFormat(_iter_megatron, "documents", _cut_megatron, _hash_megatron),
+    "flat": IdFormat(_iter_flat, "ids alone", _cut_flat),
+    **dict.fromkeys(("jsonl", "json", "parquet", "arrow"), IdFormat(_iter_records, "records")),
+}
+
+
+def hash_input(source_range: SourceRange) -> str:
+    """Return the BLAKE3 checksum of the input of a range, "" if it cannot be read."""
+    return FORMATS[source_range.source.format].hash_range(source_range)
+
+
+# Parts
+
+
+def _make_parts(
+    run: RunFolder, tasks: Sequence[PartTask], setup: ImportSetup, workers: Workers
+) -> list[dict[str, Any]]:
+    """Import the missing parts; return all receipts in order."""
+    receipts = find_finished(
+        run, tasks, {**RECEIPT_FIELDS, **dict.fromkeys(FACTS, int)}, workers, hash_input
+    )
+    ranges = list(chain.from_iterable(task.ranges for task in tasks))
+    is_free = workers.executor.num_workers is None and workers.are_local
+    if any(FORMATS[each.source.format].holds == "records" for each in ranges):
+        is_free = False  # Python's lock is held
+        _check_first(setup, ranges[0])
+
+    def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
+        # Threads need no second to start, as processes do.
+        num_threads = min(MAX_THREADS, count_cores(), len(waiting)) if is_free else 1
+        num_processes = 1 if is_free else share_cores(workers, waiting)[0]
+        made = functools.partial(import_part, setup)
+        return workers.run(made, waiting, max_processes=num_processes, num_threads=num_threads)
+
+    return make_missing(receipts, tasks, workers, make)
+
+
+def _check_first(setup: ImportSetup, source_range: SourceRange) -> None:
+    """Read the first records, so that of bad ones the first is named, whichever part is first."""
+    if setup.options.on_bad_record == "error":
+        blocks = FORMATS[source_range.source.format].iter_blocks
+        for block in blocks(setup, source_range, (), lambda _: None):
+            _check_ids(block, setup, 0)
+            break
+
+
+def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
+    """Make one part and publish it; return its name and receipt.
+
+    Raises:
+        DataError: a file or record cannot be read, or an id is not in the vocabulary.
+        MachineError: the disk failed.
+    """
+    facts = Counter(dict.fromkeys(FACTS, 0))
+    with PartWriter(setup.folder, task.name, setup.dtype, setup.kept) as part:
+        receipt = part.write(_iter_made(part, facts, setup, task), lambda: dict(facts))
+    return task.name, receipt
+
+
+def _iter_made(
+    part: PartWriter, facts: Counter[str], setup: ImportSetup, task: PartTask
+) -> Iterator[MadeDocuments]:
+    for source_range in task.ranges:
+        digest, num_documents = blake3(), 0
+
+        def on_read(block: bytes, digest: Any = digest) -> None:
+            digest.update(block)
+            advance(len(block))
+
+        blocks = FORMATS[source_range.source.format].iter_blocks
+        for found in blocks(setup, source_range, part.readers, on_read):
+            block, largest_id = _check_ids(found, setup, num_documents)
+            facts["largest_id"] = max(facts["largest_id"], largest_id)
+            _count_ends(facts, block, setup.affix_ids)
+            num_documents += len(block.num_sequences)
+            part.add_rejects(source_range, block.rejects)
+            yield _make_documents(block, setup)
+        check_unchanged(source_range.source)
+        part.add_range(source_range, num_documents, digest.hexdigest())
+
+
+def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> tuple[IdBlock, int]:
+    """Reject documents with an id that is not in the vocabulary; return the largest id, too.
+
+    Args:
+        num_before: documents of the range before the block.
+
+    Raises:
+        DataError: there is one, and it is not to be skipped.
+    """
+    ids, max_id = block.ids, setup.max_id
+    smallest = 0 if ids.dtype.kind == "u" or not len(ids) else int(ids.min())
+    largest = int(ids.max(initial=0))
+    if smallest >= 0 and largest <= max_id:
+        return block, largest
+    outside, offsets = np.flatnonzero((ids > max_id) | (ids < 0)), block.offsets
+    bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
+    rejects = list(block.rejects)
+    for document, place in zip(bad.tolist(), outside[firsts].tolist(), strict=True):
+        where = f"token {place - int(offsets[document]) + 1} has id {ids[place]}"
+        reason = f"{where}, expected ids from 0 to {max_id:,}"
+        if setup.options.on_bad_record == "error":
+            raise DataError(f"{block.find_place(document)}: {reason}", RANGE_HINT)
+        rejects.append(Reject(num_before + document, None, reason))
+    is_bad = np.zeros(len(block.num_sequences), bool)
+    is_bad[bad] = True
+    found = block.reject(is_bad)._replace(rejects=sorted(rejects, key=lambda each: each.record))
+    return found, int(found.ids.max(initial=0))
+
+
+def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
+    made = DocumentSequences(
+        ids=block.ids,
+        lengths=block.lengths,
+        num_sequences=block.num_sequences,
+        overlaps=np.zeros(len(block.lengths), np.int64),
+        columns={} if block.targets is None else {TARGETS: block.targets},
+        num_special_tokens=0,
+        num_truncated_tokens=0,
+        num_dropped_tokens=0,
+        num_dropped_documents=0,
+    )
+    # What is hashed of a document is its ids, as little-endian int32.
+    data = block.ids.astype("<i4", copy=False).view(np.uint8).data
+    bounds = (block.offsets * 4).tolist()
+    texts = map(data.__getitem__, map(slice, bounds[:-1], bounds[1:]))
+    left_out = {name: int(each.sum()) for name, each in block.left_out.items()}
+    return MadeDocuments(
+        made,
+        block.ids.astype(f"<{np.dtype(setup.dtype).str[1:]}", copy=False),
+        hash_texts(texts),
+        [*[()] * (block.targets is not None), *block.fields],  # as `kept`, targets are first
+        len(block.rejects),
+        len(block.ids) + left_out.get("num_padding_tokens", 0),
+        left_out,
+    )
+
+
+# What looks wrong
+
+
+def _count_ends(facts: Counter[str], block: IdBlock, affix_ids: Mapping[str, int | None]) -> None:
+    """Count the documents that begin with BOS, end with EOS, or end with the same id twice."""
+    ids, offsets = block.ids, block.offsets
+    lengths = np.diff(offsets)
+    starts, ends = offsets[:-1][lengths > 0], offsets[1:][lengths > 0]
+    for (role, id_), places in zip(affix_ids.items(), (starts, ends - 1), strict=True):
+        if id_ is not None:
+            facts[f"num_with_{role}"] += int((ids[places] == id_).sum())
+    ends = offsets[1:][lengths > 1]
+    twice = ends[ids[ends - 1] == ids[ends - 2]]
+    if len(twice) and not facts["num_ending_twice"]:
+        facts["ending_twice_id"] = int(ids[twice[0] - 1])
+    facts["num_ending_twice"] += len(twice)
+
+
+def _iter_notes(
+    receipts: Sequence[Mapping[str, Any]], ledger: Mapping[str, int], setup: ImportSetup
+) -> Iterator[str]:
+    """Yield notes about the ids of a store."""
+    num_documents = ledger["num_documents"] - ledger["num_empty_documents"]
+    num_documents -= ledger["num_rejected"]
+    counts = {name: sum(receipt[name] for receipt in receipts) for name in FACTS}
+    of_all, found = f" of {num_documents:,} documents", []
+    for verb, (role, id_) in zip(("begin", "end"), setup.affix_ids.items(), strict=True):
+        if id_ is not None:
+            found.append(f"{counts[f'num_with_{role}']:,}{of_all} {verb} with id {id_} ({role})")
+            of_all = ""
+    if found:
+        yield ", ".join(found)
+    num_twice = counts["num_ending_twice"]
+    is_often = num_documents >= MIN_DOCUMENTS and 2 * num_twice > num_documents
+    if is_often and "attention_mask" not in setup.lists:
+        id_ = next(each["ending_twice_id"] for each in receipts if each["num_ending_twice"])
+        yield (
+            f"{num_twice:,} of {num_documents:,} documents end with the same id twice, such as "
+            f"{id_}; if that is padding, pass --attention-mask-field, or remove it before import"
+        )
+    largest = max(each["largest_id"] for each in receipts)
+    size = setup.options.vocab_size
+    if size is not None and 2 * (largest + 1) < size:
+        yield f"the largest id is {largest:,}, less than half of --vocab-size {size:,}"
