@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.formats import TEXT_FORMATS
-from seqpack_cli.corpus.input_checks import (
+from seqpack_cli.corpus.checks import (
     check_kept_fields,
     check_options_used,
     check_target_fields,
     iter_input_notes,
     naming_stray,
 )
+from seqpack_cli.corpus.file_list import list_inputs
+from seqpack_cli.corpus.formats import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
@@ -132,7 +132,7 @@ def _tokenize_sources(
     for notice in iter_notices(tokenizer_json, vocabulary, affixes, options, text):
         workers.progress.on_notice(notice)
     check_footers(sources)
-    kept = find_kept(sources, options, text)
+    kept = find_kept(sources, options)
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, kept, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)

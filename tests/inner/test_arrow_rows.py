@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seqpack_cli.corpus.UNKNOWN_document_block import DocumentBlock
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_parquet_values import count_bytes
 
-from seqpack_cli.corpus.document_block import DocumentBlock
-from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.parquet_values import count_bytes
 from seqpack_cli.corpus.sources import SourceRange, find_sources
-from seqpack_cli.corpus.table_rows import iter_table_arrays
+from seqpack_cli.corpus.table_records import iter_table_arrays
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 

@@ -12,13 +12,8 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus.blocks import (
-    find_line_number,
-    hash_range,
-    iter_blocks,
-    iter_raw_blocks,
-)
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import find_line_number, hash_range, iter_blocks, iter_raw_blocks
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 

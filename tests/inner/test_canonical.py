@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_json_lines import find_parser
 
-from seqpack_cli.corpus.canonical import MAX_DEPTH, encode_canonical
-from seqpack_cli.corpus.json_lines import find_parser
+from seqpack_cli.corpus.json_records import MAX_DEPTH, encode_canonical
 
 CHARACTERS = "".join(map(chr, [*range(0x250), 0x2028, 0x2029, 0xD7FF, 0xE000, 0xFFFF, 0x10FFFF]))
 STRINGS = st.text(st.sampled_from(CHARACTERS + "\ud800\udfff") | st.characters())

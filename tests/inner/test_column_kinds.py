@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns import class_kind
 from seqpack_cli.tokens.columns.class_kind import NO_CLASS, ClassCollector, map_numbers

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
 from strategies import PIECES
 
-from seqpack_cli.corpus.document_block import Reject
-from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS

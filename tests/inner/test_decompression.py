@@ -14,15 +14,15 @@ from unittest import mock
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from seqpack_cli.corpus import decompression
-from seqpack_cli.corpus.decompression import (
+from seqpack_cli.corpus.UNKNOWN_decompression import (
     OPENERS,
     BadCompressionError,
     BombError,
     check_ratio,
     iter_decompressed,
 )
+
+from seqpack_cli.corpus import decompression
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import LIMITS
 

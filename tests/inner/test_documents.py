@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from reference import slow_jsonl_texts, slow_lines
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents, make_text
 from strategies import jsonl_files, line_files
 
-from seqpack_cli.corpus.document_block import Reject
-from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import Reject, read_block_file
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from command import check_refused, run
 from here import HERE
+from seqpack_cli.corpus.UNKNOWN_field_samples import UnmadeText
 from test_json_lines import without_orjson
 
 from seqpack_cli import DataError, ImportOptions, OptionError, import_store, open_store
-from seqpack_cli.corpus.field_samples import UnmadeText, sample_records
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import sample_records
 from seqpack_cli.corpus.sources import Source
 
 FORMATS = ("jsonl", "parquet")

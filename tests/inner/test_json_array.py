@@ -11,10 +11,10 @@ import pytest
 from command import run
 from hypothesis import given
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_json_array import iter_json_records
 
 from seqpack_cli.corpus import json_array
-from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.json_array import iter_json_records
 from seqpack_cli.corpus.options import DocumentOptions, FileOptions
 from seqpack_cli.corpus.skipped import UNNAMED_JSON
 from seqpack_cli.corpus.sources import Source, SourceRange, find_sources

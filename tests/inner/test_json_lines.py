@@ -13,13 +13,14 @@ from unittest import mock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_json_lines import read_json_text, read_json_texts
 from strategies import texts
 
 from seqpack_cli.corpus import json_lines
-from seqpack_cli.corpus.document_block import BadRecordError, Reject
-from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.json_lines import read_json_text, read_json_texts
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 

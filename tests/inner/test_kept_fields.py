@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_field_samples import sample_values
+from seqpack_cli.corpus.UNKNOWN_json_fields import read_json_record, read_json_records
+from seqpack_cli.corpus.UNKNOWN_kept_fields import Readers
 from test_json_lines import without_orjson
 
 from seqpack_cli import TokenizeOptions, tokenize
-from seqpack_cli.corpus.document_block import BadRecordError, Reject
-from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.field_samples import sample_values
-from seqpack_cli.corpus.input_checks import check_kept_fields
-from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
-from seqpack_cli.corpus.kept_fields import Readers
+from seqpack_cli.corpus.checks import check_kept_fields
+from seqpack_cli.corpus.fields import BadRecordError, FieldText
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.text_reader import FieldText
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS

@@ -9,10 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import run
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_parquet_pages import (
+    bound_length,
+    find_first_page,
+    read_dictionary_size,
+)
 
-from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.parquet_pages import bound_length, find_first_page, read_dictionary_size
 from seqpack_cli.corpus.parts import check_footers, plan_parts
 from seqpack_cli.corpus.sources import Source, find_sources
 from seqpack_cli.errors import DataError

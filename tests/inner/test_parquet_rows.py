@@ -12,15 +12,16 @@ import pytest
 from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_document_block import DocumentBlock
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
 from strategies import texts
 
 from seqpack_cli.corpus import parquet_rows
-from seqpack_cli.corpus.document_block import DocumentBlock, Reject
-from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.fields import WORDS_HINT
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parts import plan_parts
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.words import WORDS_HINT
 from seqpack_cli.errors import DataError, MachineError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.columns.kind import Field

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from reference import SLOW_READERS
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
 from strategies import jsonl_files, line_files, paragraph_files
 
-from seqpack_cli.corpus.documents import iter_documents
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parts import plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange

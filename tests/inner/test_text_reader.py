@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
+from seqpack_cli.corpus.UNKNOWN_json_fields import read_json_record, read_json_records
+from seqpack_cli.corpus.UNKNOWN_kept_fields import Readers
+from seqpack_cli.corpus.UNKNOWN_text_reader import Made, TextReader
 from test_json_lines import without_orjson
 from test_kept_fields import json_lines, spell
 
-from seqpack_cli.corpus.conversations import JOIN_HINT
-from seqpack_cli.corpus.document_block import BadRecordError, Reject
-from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.json_fields import read_json_record, read_json_records
-from seqpack_cli.corpus.kept_fields import Readers
+from seqpack_cli.corpus.fields import JOIN_HINT, BadRecordError, FieldText
 from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS

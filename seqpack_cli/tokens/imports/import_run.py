@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from seqpack_cli.corpus.checks import iter_input_notes
 from seqpack_cli.corpus.file_list import list_inputs
 from seqpack_cli.corpus.formats import IDS_FORMATS
-from seqpack_cli.corpus.input_checks import iter_input_notes
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.skipped import Skipped
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources

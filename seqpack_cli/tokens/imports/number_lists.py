@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
-from seqpack_cli.corpus.words import name_type
+from seqpack_cli.corpus.fields import BadRecordError, name_type
 from seqpack_cli.errors import quote
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
