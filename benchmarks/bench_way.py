@@ -37,9 +37,10 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.corpus.fields import FieldText
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.records import iter_records
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.shards.unpacked import iter_sequences
 
 TEXTS_PER_CALL = 1000

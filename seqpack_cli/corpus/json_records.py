@@ -102,6 +102,7 @@ class JsonRecords:
             DataError: an element of an array is not JSON.
         """
         record = self._block.records[index]
+        record = record.lstrip(SPACE) if self._block.is_array else record
         line = decode(record, self._options.encoding_errors)
         if not self._block.is_array:
             if index == 0 and self._block.start == 0:
@@ -109,7 +110,7 @@ class JsonRecords:
             if not line.strip():
                 return None
         try:
-            value = parse_json(line.lstrip())
+            value = parse_json(line)
         except BadRecordError as error:
             if not self._block.is_array:
                 raise

@@ -23,10 +23,9 @@ from seqpack_cli.corpus.fields import (
     check_unicode,
     decode,
 )
-from seqpack_cli.corpus.file_kinds import check_text
 from seqpack_cli.corpus.json_records import JSON_FORMATS, JsonRecords, iter_raw_json
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.sources import Source, SourceRange, check_text
 from seqpack_cli.corpus.streams import MARK, OnRead, RawBlock, iter_raw_records
 from seqpack_cli.corpus.table_records import ARRAYS, iter_csv_records, iter_table_records
 from seqpack_cli.errors import DataError

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 from seqpack_cli.corpus.fields import oversized_error
-from seqpack_cli.corpus.file_kinds import HEAD_BYTES, check_text
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.sources import HEAD_BYTES, Source, SourceRange, check_text
 from seqpack_cli.errors import DataError, FolderError, MachineError
 from seqpack_cli.limits import LIMITS
 

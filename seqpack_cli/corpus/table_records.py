@@ -279,6 +279,23 @@ def to_python(values: Any) -> list[Any]:
     return list(values.to_pylist())
 
 
+def flatten_lists(array: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return lists of numbers as one array, not copied if nothing is null.
+
+    Returns:
+        The numbers, 0 for null; the length of each list; which lists are null; which numbers are.
+    """
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    values = array.flatten()
+    are_missing = values.is_null().to_numpy(zero_copy_only=False)
+    values = values.fill_null(0) if values.null_count else values
+    lengths = np.where(nulls, 0, lengths).astype(np.int64)
+    return values.to_numpy(zero_copy_only=False), lengths, nulls, are_missing
+
+
 def read_scalar(scalar: Any, encoding_errors: str) -> Any:
     """Convert one value.
 
@@ -378,8 +395,8 @@ def _iter_parquet_arrays(
                 for _ in iter_raw_blocks(source_range._replace(start=start, end=end), on_read):
                     pass
             num_found = 0
-            rows = _choose_rows(count, _count_group_bytes(file, groups, names))
             with _naming_damage(source):
+                rows = _choose_rows(count, _count_group_bytes(file, groups, names))
                 for batch in file.iter_batches(rows, groups, names, use_threads=False):
                     if len(batch):
                         yield num_rows + num_found, _take_columns(batch, columns)

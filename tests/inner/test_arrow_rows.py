@@ -10,8 +10,9 @@ from seqpack_cli.corpus.UNKNOWN_document_block import DocumentBlock
 from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
 from seqpack_cli.corpus.UNKNOWN_parquet_values import count_bytes
 
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.corpus.table_records import iter_table_arrays
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS

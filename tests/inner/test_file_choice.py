@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from object_store import write_object
 
-from seqpack_cli.corpus.file_choice import FileChoice
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.sources import find_sources
+from seqpack_cli.corpus.sources import FileChoice
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.objects import Url
 

@@ -19,7 +19,7 @@ from reference import read_folder, read_store_documents
 
 from seqpack_cli import open_store
 from seqpack_cli.corpus import decompression
-from seqpack_cli.corpus.formats import FORMATS, TEXT_FORMATS, FileFormat, find_file_format
+from seqpack_cli.corpus.sources import FORMATS, TEXT_FORMATS, FileFormat, find_file_format
 from seqpack_cli.errors import FolderError
 
 try:

@@ -15,9 +15,9 @@ from seqpack_cli.corpus.UNKNOWN_documents import iter_documents
 from seqpack_cli.corpus.UNKNOWN_json_array import iter_json_records
 
 from seqpack_cli.corpus import json_array
+from seqpack_cli.corpus.find_files import UNNAMED_JSON, find_sources
 from seqpack_cli.corpus.options import DocumentOptions, FileOptions
-from seqpack_cli.corpus.skipped import UNNAMED_JSON
-from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
+from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError
 
 LEAVES = st.none() | st.integers() | st.text('ab"\\[]{},:\n é😀') | st.floats(allow_nan=False)

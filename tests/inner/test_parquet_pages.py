@@ -16,9 +16,10 @@ from seqpack_cli.corpus.UNKNOWN_parquet_pages import (
     read_dictionary_size,
 )
 
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.parts import check_footers, plan_parts
-from seqpack_cli.corpus.sources import Source, find_sources
+from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from reference import slow_lines, slow_paragraphs
 from strategies import line_files, paragraph_files
 
-from seqpack_cli.corpus.file_kinds import KINDS
 from seqpack_cli.corpus.records import iter_records
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.sources import KINDS, Source, SourceRange
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.file_kinds import check_ids
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.sources import Source, SourceRange, check_ids
 from seqpack_cli.corpus.streams import iter_raw_blocks
 from seqpack_cli.errors import DataError, OptionError, quote
 
