@@ -13,7 +13,8 @@ from pathlib import Path
 
 from seqpack_cli.corpus.fields import FOLDER_FIELD, proposes_field
 from seqpack_cli.corpus.find_files import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_file_format
+from seqpack_cli.corpus.options import find_file_format
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, OptionError, join_items
 
 UNPACKED = re.compile(rb'\{"index": 0, "text": ')

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
-from seqpack_cli.corpus.sources import TOKENIZE
+from seqpack_cli.corpus.options import TOKENIZE
 from seqpack_cli.errors import DataError, join_items, quote
 
 KEEP = "--keep"

@@ -24,18 +24,16 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.sources import (
+from seqpack_cli.corpus.options import (
     BINARY_FORMATS,
     COMPRESSION_OF_SUFFIX,
-    STANDARD_INPUT,
     TEXT_FORMATS,
     FileFormat,
+    FileOptions,
     Formats,
-    Source,
     find_file_format,
-    read_standard_input,
 )
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, read_standard_input
 from seqpack_cli.errors import (
     FolderError,
     MachineError,
@@ -68,6 +66,7 @@ MISSING = (FileNotFoundError, NotADirectoryError, ValueError, FolderError)
 MAX_SHOWN_CHARACTERS = 200  # of a line that is not a path: LIST may be any file
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}  # of an indexed dataset
 DEEP = "**"
+ALL, ROOT = -1, -2  # of a folder: everything in it matches; the walk begins there
 # What `save_to_disk` of Hugging Face's datasets writes.
 STATE_NAME, SPLITS_NAME = "state.json", "dataset_dict.json"
 CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow")
@@ -128,7 +127,7 @@ class Skipped:
         """
         found = [
             f"{count:,} {NOUNS[reason][count > 1]}: "
-            + join_items(sorted(self._real_paths[reason], key=os.fsencode))
+            + join_items(sorted(self._real_paths[reason], key=lambda path: os.fsencode(path)))
             for reason, count in self.count().items()
         ]
         return f"skipped {'; '.join(found) or 'nothing'}"
@@ -329,7 +328,7 @@ class _Pattern:
         exact, prefixes = "", []  # that lead to folders in which something may match
         for number, part in enumerate(names, 1):
             if part == DEEP:
-                prefixes += [exact.rstrip("/"), rf"{exact}(?:{any_name}/)*{any_name}"]
+                prefixes.append(rf"{exact.rstrip('/')}|{exact}(?:{any_name}/)*{any_name}")
                 exact += rf"(?:{any_name}/)*" + (any_name if number == len(names) else "")
             else:
                 exact += ("" if part.startswith(".") else dot) + _translate(part)
@@ -339,7 +338,13 @@ class _Pattern:
         below = "(?:/.*)?" if names and not self.only_folders else "/.*" if names else ".*"
         self.matches = re.compile(exact, re.DOTALL).fullmatch
         self.covers = re.compile(exact + below, re.DOTALL).fullmatch  # it, or a folder above it
-        self.leads_to = re.compile("|".join(prefixes), re.DOTALL).fullmatch
+        self._prefixes = [re.compile(each, re.DOTALL).fullmatch for each in prefixes]
+
+    def leads_to(self, folder: str) -> set[int]:
+        """Return the parts up to which a folder matches; without any nothing in it can match."""
+        if not folder:
+            return {ROOT}
+        return {part for part, matches in enumerate(self._prefixes) if matches(folder)}
 
 
 def _translate(part: str) -> str:
@@ -723,7 +728,7 @@ class _Walk:
         self._search, self._pattern = search, pattern
         self._output = search.output
         self._found: dict[str, FoundFile] = {}
-        self._visited: set[tuple[str, bool]] = set()
+        self._visited: dict[str, set[int]] = {}  # up to which parts of the pattern folders matched
         self._folders: list[_Entry] = []
         self._links: list[tuple[bytes, _Entry]] = []  # by the bytes of their paths
         self._excluded: set[str] = set()  # real paths: no link leads back to them
@@ -837,10 +842,13 @@ class _Walk:
         if entry.real == self._output:
             self._search.skipped.add(SEQPACK_OUTPUT, entry.path)
             return True
-        key = (entry.real, entry.match is not None)
-        if key in self._visited or (entry.real, True) in self._visited:
+        parts = {ALL}
+        if entry.match is None and self._pattern is not None:
+            parts = self._pattern.leads_to(entry.path[self._root_length :])
+        visited = self._visited.setdefault(entry.real, set())
+        if ALL in visited or (parts and parts <= visited):
             return False
-        self._visited.add(key)
+        visited |= parts
         self._folders.append(entry)
         self.has_match |= entry.match is not None
         return True

@@ -20,8 +20,9 @@ from seqpack_cli.corpus.checks import (
     naming_stray,
 )
 from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
-from seqpack_cli.corpus.sources import STANDARD_INPUT, TEXT_FORMATS, Source, spool_standard_input
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, spool_standard_input
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, Place, parse_place

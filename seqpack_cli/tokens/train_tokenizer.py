@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.corpus.checks import check_options_used, iter_input_notes
 from seqpack_cli.corpus.fields import FieldText
 from seqpack_cli.corpus.find_files import find_sources, list_inputs
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.records import iter_records
-from seqpack_cli.corpus.sources import TEXT_FORMATS, Source, SourceRange, spool_standard_input
+from seqpack_cli.corpus.sources import Source, SourceRange, spool_standard_input
 from seqpack_cli.errors import (
     DataError,
     OptionError,

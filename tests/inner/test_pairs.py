@@ -11,8 +11,8 @@ from object_store import write_object
 
 from seqpack_cli import tokenize
 from seqpack_cli.corpus.find_files import Skipped, find_sources
-from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.sources import IDS_FORMATS, Source
+from seqpack_cli.corpus.options import IDS_FORMATS, FileOptions
+from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.streams import check_unchanged
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.inputs import ListedName

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.corpus.fields import DOCUMENT_FIELD, IDS_FIELD, KEEP, Field
-from seqpack_cli.corpus.sources import TOKENIZE, Source
+from seqpack_cli.corpus.options import TOKENIZE
+from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.table_records import (
     check_column,
     find_column,
