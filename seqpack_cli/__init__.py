@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.unpack_run import unpack
     from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns import Column
-    from seqpack_cli.tokens.imports.import_run import import_store
+    from seqpack_cli.tokens.import_ids import import_store
     from seqpack_cli.tokens.options import (
         ImportOptions,
         TargetOptions,
@@ -154,7 +154,7 @@ _MODULE_OF = {
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
     "export": "shards.exports.export_run",
-    "import_store": "tokens.imports.import_run",
+    "import_store": "tokens.import_ids",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.store",

@@ -53,7 +53,7 @@ def command(
         seqpack import train.bin --dtype uint16 --eos 50256 --vocab-size 50257 -o tokens
     """
     from seqpack_cli.reporting.terminal.summaries import summarize_tokenize
-    from seqpack_cli.tokens.imports.import_run import import_store
+    from seqpack_cli.tokens.import_ids import import_store
 
     check_inputs(inputs, options)
     executor = pop_executor(options)

@@ -13,10 +13,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
-from seqpack_cli.corpus.arrow_rows import read_arrow_schema
-from seqpack_cli.corpus.json_head import check_arrays
-from seqpack_cli.corpus.parquet_rows import find_row_groups
+from seqpack_cli.corpus.json_records import check_arrays
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_records import find_row_groups, read_schema
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.places import is_shared
 from seqpack_cli.limits import LIMITS
@@ -40,7 +39,7 @@ def check_footers(sources: Sequence[Source]) -> None:
     check_arrays(sources)
     for source in sources:
         if source.format == "arrow":
-            read_arrow_schema(source)
+            read_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     if not files:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.field_samples import Spelled
+from seqpack_cli.corpus.fields import Spelled
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES, check_fields
 from seqpack_cli.files.places import Place
@@ -346,13 +346,14 @@ def check_keep(keep: Sequence[str]) -> list[KeepOption]:
 
 
 def choose_kinds(
-    keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]
+    keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]], text_field: str = "text"
 ) -> list[PlannedColumn]:
     """Return the fields to keep, each with its kind.
 
     Args:
         samples: the first values of each field, None where there is none. Most of them decide;
             one of another type is a bad record.
+        text_field: that has the words or characters of tags.
 
     Raises:
         DataError: the values do not decide.
@@ -366,7 +367,7 @@ def choose_kinds(
         if KINDS[kind].has_classes:
             value_type = _choose_value_type(name, kind, values)
             labels = _convert(name, spelled, value_type)
-        found.append(PlannedColumn(name, kind, value_type, labels))
+        found.append(PlannedColumn(name, kind, value_type, labels, text_field=text_field))
     return found
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
 from seqpack_cli.tokens.offsets.character_targets import FoundTargets
@@ -19,7 +18,7 @@ from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
 from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
-from seqpack_cli.tokens.text_readers import MessagesText
+from seqpack_cli.tokens.text_readers import MessagesText, PromptText
 
 
 class EncodedBatch(NamedTuple):
@@ -120,7 +119,7 @@ class BatchEncoder:
 def open_batch_encoder(
     encoder: Encoder,
     tokenizer_json: bytes,
-    text: TextReader | None,
+    text: PromptText | MessagesText | None,
     *,
     allow_special_tokens: bool,
     needs_offsets: bool,
@@ -147,7 +146,7 @@ def open_batch_encoder(
     )
 
 
-def list_spelled(batch: TextBatch, text: TextReader | None) -> list[str]:
+def list_spelled(batch: TextBatch, text: PromptText | MessagesText | None) -> list[str]:
     """Return where special tokens that records spell are looked for: not in a template's text."""
     if not isinstance(text, MessagesText):
         return batch.texts

@@ -13,8 +13,8 @@ import bisect
 import dataclasses
 import functools
 import io
-import tokenize
 import time
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,13 +39,11 @@ from seqpack_cli.corpus.fields import (
 )
 from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
 from seqpack_cli.corpus.json_records import JSON_FORMATS, sample_names
-from seqpack_cli.corpus.options import DocumentOptions
+from seqpack_cli.corpus.options import IDS_FORMATS, TOKENIZE, DocumentOptions
 from seqpack_cli.corpus.parts import check_footers, cut_where, plan_parts
 from seqpack_cli.corpus.records import Reject, iter_records, sample_records
 from seqpack_cli.corpus.sources import (
-    IDS_FORMATS,
     STANDARD_INPUT,
-    TOKENIZE,
     Source,
     SourceRange,
     check_ids,

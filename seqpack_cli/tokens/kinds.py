@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
-from seqpack_cli.corpus.missing_fields import KEEP
+from seqpack_cli.corpus.fields import KEEP, BadRecordError, Field
 from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Spool, Tensor
@@ -66,6 +65,7 @@ class PlannedColumn:
     value_type: str | None = None  # of class names: "string", "number" or "boolean"
     class_names: tuple[Label, ...] | None = None  # fixed by the user, in this order
     values_from: ValuesFrom = ValuesFrom.FIELD
+    text_field: str = "text"  # that has the words or characters of tags
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the column, as in the options of a manifest."""
@@ -93,7 +93,12 @@ class Collected(NamedTuple):
 
 
 class Kind:
-    """One kind of column; an object of it reads and collects one column of a part."""
+    """One kind of column; an object of it reads and collects one column of a part.
+
+    It is a `Reader` of one list.
+    """
+
+    num_lists = 1
 
     dtype: str  # of the array in files
     fill = 0  # in filler rows and padding
@@ -105,22 +110,22 @@ class Kind:
     expected = "a finite number"  # a value, for messages; of classes they name the classes
     # (operator, value, class names) -> Test; None if no condition may ask for its values
     make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
-    reads_words = False  # whether the text may be a list of words
 
     def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         del file
         self.field, self.name = field, field.name
         self._pieces: list[np.ndarray] = []
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Check many values at once; return None if each must be read on its own.
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields that it reads."""
+        return (Field(self.name, KEEP),)
 
-        Args:
-            texts: the text of each record, a string or a list of words.
-        """
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Check many values at once; raise TypeError or ValueError if each must be read alone."""
         raise NotImplementedError
 
-    def read(self, value: Any, text: Any) -> Any:
+    def read(self, values: Sequence[Any]) -> list[Any]:
         """Check one value; raises BadRecordError."""
         raise NotImplementedError
 
@@ -162,21 +167,23 @@ class Int(Kind):
 
     dtype, is_ordered, make_test = "int64", True, staticmethod(make_integer_test)
 
-    def read_all(self, values: list[Any], _: list[Any]) -> list[Any] | None:
-        """Return the values if all are integers in range, else None."""
-        if not set(map(type, values)) <= {int}:
-            return None
-        is_inside = min(values, default=0) >= SMALLEST and max(values, default=0) <= LARGEST
-        return values if is_inside else None
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError unless all are integers in range."""
+        (values,) = columns
+        is_inside = set(map(type, values)) <= {int}
+        if not is_inside or (values and not SMALLEST <= min(values) <= max(values) <= LARGEST):
+            raise ValueError("not an integer")
+        return [values]
 
-    def read(self, value: Any, _: Any) -> int:
+    def read(self, values: Sequence[Any]) -> list[int]:
         """Return one value; raises BadRecordError."""
+        (value,) = values
         if type(value) is not int:
             other = "float" if type(value) is float else None
             raise wrong_value_error(self.name, value, "an integer", other_kind=other)
         if not SMALLEST <= value <= LARGEST:
             raise wrong_value_error(self.name, value, f"an integer from {SMALLEST} to {LARGEST}")
-        return value
+        return [value]
 
     def parse(self, spelled: str) -> Any:
         """Return the integer that a field of CSV spells, else the text."""
@@ -188,18 +195,19 @@ class Float(Kind):
 
     dtype, is_ordered, make_test = "float64", True, staticmethod(make_float_test)
 
-    def read_all(self, values: list[Any], _: list[Any]) -> list[Any] | None:
-        """Return the values if all are finite numbers, else None."""
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError unless all are finite numbers."""
+        (values,) = columns
         kinds = set(map(type, values))
-        if not kinds <= {int, float}:
-            return None
-        most = max(map(abs, values), default=0.0)  # nan if the first value is
-        if int in kinds and not most <= EXACT:
-            return None
-        return values if math.isfinite(sum(values)) else None
+        if not kinds <= {int, float} or not math.isfinite(sum(values)):
+            raise ValueError("not a finite number")
+        if int in kinds and not max(map(abs, values)) <= EXACT:  # nan if the first value is
+            raise ValueError("a number that is not exact")
+        return [values]
 
-    def read(self, value: Any, _: Any) -> float:
+    def read(self, values: Sequence[Any]) -> list[float]:
         """Return one value; raises BadRecordError."""
+        (value,) = values
         if type(value) not in (int, float):
             raise wrong_value_error(self.name, value, "a number")
         try:
@@ -210,7 +218,7 @@ class Float(Kind):
             raise wrong_value_error(self.name, value, "a number that 64-bit floating point holds")
         if not math.isfinite(value):
             raise wrong_value_error(self.name, value, "a finite number")
-        return float(value)
+        return [float(value)]
 
     def parse(self, spelled: str) -> Any:
         """Return the number that a field of CSV spells, else the text."""
@@ -228,25 +236,28 @@ class Class(Kind):
         self.value_type = field.value_type or "string"
         self._classes = ClassNumbers(field)
 
-    def read_all(self, values: list[Any], _: list[Any]) -> list[Any] | None:
-        """Return the values if all are class names, else None."""
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError unless all are class names."""
+        (values,) = columns
         kinds = set(map(type, values))
         if len(kinds) > 1 or float in kinds or not kinds <= set(LABEL_TYPES[self.value_type]):
-            return None
+            raise ValueError("not class names")
         found = set(values)
         if self.field.class_names is not None and not found <= self._known:
-            return None
-        is_outside = kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST
-        return None if is_outside else values
+            raise ValueError("an unknown class")
+        if kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST:
+            raise ValueError("a large number")
+        return [values]
 
-    def read(self, value: Any, _: Any) -> Label:
+    def read(self, values: Sequence[Any]) -> list[Label]:
         """Return one value; raises BadRecordError."""
+        (value,) = values
         label = read_label(self.name, value, self.value_type)
         names = self.field.class_names
         if names is not None and label not in self._known:
             known = join_items(map(quote_value, names))
             raise wrong_value_error(self.name, value, f"one of {known}")
-        return label
+        return [label]
 
     def parse(self, spelled: str) -> Any:
         """Return the class that a field of CSV spells: a number, or the text."""
@@ -305,25 +316,22 @@ class Text(Kind):
         super().__init__(field, file)
         self._spool = None if file is None else Spool(*file)
 
-    def read_all(self, values: list[Any], _: list[Any]) -> list[Any] | None:
-        """Return the values if all are strings that UTF-8 can encode, else None."""
-        if not set(map(type, values)) <= {str}:
-            return None
-        try:
-            "".join(values).encode()
-        except UnicodeEncodeError:
-            return None
-        return values
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError unless all are strings that UTF-8 can encode."""
+        (values,) = columns
+        "".join(values).encode()
+        return [values]
 
-    def read(self, value: Any, _: Any) -> str:
+    def read(self, values: Sequence[Any]) -> list[str]:
         """Return one value; raises BadRecordError."""
+        (value,) = values
         if type(value) is not str:
             raise wrong_value_error(self.name, value, "a string")
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise wrong_value_error(self.name, value, "Unicode text") from error
-        return value
+        return [value]
 
     def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
         """Add the texts of some documents."""
@@ -370,7 +378,7 @@ def read_label(name: str, value: Any, value_type: str) -> Label:
     if type(value) is float and not math.isfinite(value):
         raise wrong_value_error(name, value, "a finite number")
     label = join_equal(value)
-    if type(label) is int and not SMALLEST <= label <= LARGEST:
+    if value_type == "number" and not SMALLEST <= label <= LARGEST:
         raise wrong_value_error(name, value, f"a number from {SMALLEST} to {LARGEST}")
     return label
 

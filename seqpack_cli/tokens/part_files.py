@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.files.disk import HashingWriter

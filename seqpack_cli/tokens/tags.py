@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import KEEP, SKIP_HINT, TEXT_FIELD, BadRecordError, Field
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.kinds import (
@@ -64,7 +64,7 @@ class Tags(TokenKind):
     fixed names do not have it.
     """
 
-    dtype, fill, has_classes, reads_words = "int32", NO_CLASS, True, True
+    dtype, fill, has_classes = "int32", NO_CLASS, True
 
     def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)
@@ -72,28 +72,29 @@ class Tags(TokenKind):
         self.class_names = field.class_names
         self._classes = ClassNumbers(field)
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the segments of many records, None if one cannot be read."""
-        if (
-            set(map(type, values)) == set(map(type, texts)) == {list}
-            and self.value_type == "string"
-        ):
-            is_known = self._are_known(chain.from_iterable(values))
-            if not is_known or list(map(len, values)) != list(map(len, texts)):
-                return None
-            return list(map(Words, texts, values))
-        try:
-            return list(map(self.read, values, texts))
-        except BadRecordError:
-            return None
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The tags, and the text or words."""
+        return Field(self.name, KEEP), Field(self.field.text_field, TEXT_FIELD, "words")
 
-    def read(self, value: Any, text: Any) -> Segments | Words:
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the segments of many records; raise ValueError if one must be read alone."""
+        values, texts = columns
+        if set(map(type, values)) != {list} or set(map(type, texts)) != {list}:
+            raise ValueError("not lists of words")
+        are_known = self.value_type == "string" and self._are_known(chain.from_iterable(values))
+        if not are_known or list(map(len, values)) != list(map(len, texts)):
+            raise ValueError("other tags")
+        return [list(map(Words, texts, values))]
+
+    def read(self, values: Sequence[Any]) -> list[Segments | Words]:
         """Return the segments of one text; raises BadRecordError."""
+        value, text = values
         if type(value) is not list:
             raise wrong_value_error(self.name, value, "a list")
         if type(text) is list:
-            return self._read_words(value, text)
-        return self._read_spans(value, text)
+            return [self._read_words(value, text)]
+        return [self._read_spans(value, text)]
 
     def parse(self, spelled: str) -> Any:
         """Return the list that a field of CSV spells as JSON, else the text."""

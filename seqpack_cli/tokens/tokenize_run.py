@@ -20,25 +20,20 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.corpus.blocks import check_unchanged, hash_range
-from seqpack_cli.corpus.document_block import DocumentBlock
-from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
-from seqpack_cli.corpus.field_samples import sample_values
-from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.formats import TEXT_FORMATS
-from seqpack_cli.corpus.input_checks import (
+from seqpack_cli.corpus.checks import (
     check_kept_fields,
     check_options_used,
     check_target_fields,
     iter_input_notes,
     naming_stray,
 )
-from seqpack_cli.corpus.missing_fields import proposes_field
+from seqpack_cli.corpus.fields import KEEP, Field, FieldText, ValueReader, proposes_field
+from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers, plan_parts
-from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, SourceRange, find_sources
-from seqpack_cli.corpus.standard_input import spool_standard_input
-from seqpack_cli.corpus.text_reader import TextReader
+from seqpack_cli.corpus.records import RecordBlock, iter_records, read_block_file, sample_records
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, SourceRange, spool_standard_input
+from seqpack_cli.corpus.streams import check_unchanged, hash_range
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import spell_inputs
@@ -92,7 +87,7 @@ from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts, write_spelled_
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Tags
 from seqpack_cli.tokens.text_batches import TextBatch, gather
-from seqpack_cli.tokens.text_readers import MessagesText, make_text_reader
+from seqpack_cli.tokens.text_readers import MessagesText, PromptText, make_text_reader
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import (
     Vocabulary,
@@ -132,7 +127,7 @@ class PartSetup:
     options: TokenizeOptions
     encoder: str  # the one in use
     fields: tuple[PlannedColumn, ...] = ()  # the columns to make
-    text: TextReader | None = None  # None: a text is one field
+    text: PromptText | MessagesText | None = None  # None: a text is one field
     num_threads: int = 1
 
     @property
@@ -252,7 +247,7 @@ def _tokenize_sources(
     for notice in _iter_notices(tokenizer_json, vocabulary, affixes, options, text):
         workers.progress.on_notice(notice)
     check_footers(sources)
-    fields = _find_fields(sources, options, text)
+    fields = _find_fields(sources, options)
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes))
     chat = {} if text is None else text.describe()
     recorded = {**options.record(), "chat": chat, "keep": describe_kept(fields)}
@@ -312,13 +307,8 @@ def _find_input(
     return sources, skipped
 
 
-def _find_fields(
-    sources: list[Source], options: TokenizeOptions, text: TextReader | None
-) -> tuple[PlannedColumn, ...]:
+def _find_fields(sources: list[Source], options: TokenizeOptions) -> tuple[PlannedColumn, ...]:
     """Return the columns to make; kinds that are left open are found from the first records.
-
-    Args:
-        text: what makes the texts, if they are not one field.
 
     Raises:
         DataError: the first records do not decide, or cannot be read.
@@ -326,8 +316,9 @@ def _find_fields(
     """
     keep, kept = check_keep(options.keep), list[PlannedColumn]()
     if keep:
-        names = [option.name for option in keep]
-        kept = choose_kinds(keep, sample_values(sources, options.documents, names, text))
+        readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
+        samples = sample_records(sources, readers, options.documents)
+        kept = choose_kinds(keep, samples, options.documents.text_field)
     tags = next((field for field in kept if KINDS[field.kind].is_per_token), None)
     if options.tag_subtokens and tags is None:
         raise OptionError(
@@ -376,7 +367,7 @@ def _iter_notices(
     vocabulary: Vocabulary,
     affixes: Affixes,
     options: TokenizeOptions,
-    text: TextReader | None,
+    text: PromptText | MessagesText | None,
 ) -> Iterator[str]:
     """Yield notes about settings that have no effect, or not the one that most users want."""
     for limit in find_saved_limits(tokenizer_json):
@@ -469,18 +460,20 @@ def _check_head(
     yield from batches
 
 
-def _iter_blocks(setup: PartSetup, task: PartTask, part: PartWriter) -> Iterator[DocumentBlock]:
+def _iter_blocks(setup: PartSetup, task: PartTask, part: PartWriter) -> Iterator[RecordBlock]:
     """Read and hash the ranges one after another; tell the part of each."""
-    options, readers = setup.options.documents, part.readers
-    text = setup.text or make_text(options, readers)
+    options = setup.options.documents
+    words = any(field.values == "words" for reader in part.readers for field in reader.fields)
+    text = setup.text or FieldText(options.text_field, takes_words=words)
+    readers = [text, *part.readers]
     for source_range in task.ranges:
-        whole = read_block_file(source_range, options, readers, text)
+        whole = read_block_file(source_range, readers, options)
         if whole is not None:
             data, block = whole
             advance(len(data))
             yield block
             part.add_rejects(source_range, block.rejects)
-            part.add_range(source_range, len(block.texts), blake3(data).hexdigest())
+            part.add_range(source_range, block.num_records, blake3(data).hexdigest())
             continue
         digest = blake3()
 
@@ -489,9 +482,9 @@ def _iter_blocks(setup: PartSetup, task: PartTask, part: PartWriter) -> Iterator
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, options, on_read, readers, text):
+        for block in iter_records(source_range, readers, options, on_read):
             yield block
-            num_documents += len(block.texts)
+            num_documents += block.num_records
             part.add_rejects(source_range, block.rejects)
         check_unchanged(source_range.source)
         part.add_range(source_range, num_documents, digest.hexdigest())

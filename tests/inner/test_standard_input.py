@@ -21,7 +21,7 @@ from test_formats import make_csv, make_jsonl, make_parquet
 
 from seqpack_cli import open_store
 from seqpack_cli.cli.main import main
-from seqpack_cli.corpus.standard_input import spool_standard_input
+from seqpack_cli.corpus.sources import spool_standard_input
 from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.limits import LIMITS
