@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Import ids that another tool made into a token store, as `tokenize` writes it.
 
-    INPUT is an indexed dataset of Megatron-LM or fairseq (its .bin, its .idx, or what comes before
+    INPUT is an indexed dataset of Megatron-LM (its .bin, its .idx, or what comes before
     both), a file of records with a field of ids (.jsonl .json .parquet .arrow), a dataset that
     Hugging Face's datasets saved (its folder), a file of ids alone (.bin .npy), a folder or glob
     of these, or a URL. Ids are stored as they are: no token is added, padding is left out where a

@@ -22,9 +22,9 @@ KEEP = "--keep"
 TEXT_FIELD = "--text-field"
 MESSAGES_FIELD = "--messages-field"
 PAIR_OPTIONS = ("--prompt-field", "--completion-field")
-IDS_FIELD, DOCUMENT_FIELD = "--ids-field", "--document-field"
+IDS_FIELD = "--ids-field"
 # Of these, only a field of a similar name is proposed.
-OTHERS = (KEEP, DOCUMENT_FIELD, "--labels-field", "--attention-mask-field", "--loss-mask-field")
+OTHERS = (KEEP, "--labels-field", "--attention-mask-field", "--loss-mask-field")
 SIMILAR = 0.7  # of two names, from 0 to 1
 ROLE_NAMES = frozenset({"role", "from"})  # one of them is in each message; ShareGPT calls it `from`
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")

@@ -376,7 +376,7 @@ def read_schema(source: Source) -> Any:
     if source.format == "parquet":
         return _open_parquet(source).schema_arrow
     whole = SourceRange(0, source, 0, source.num_bytes)
-    return _open_arrow(_Stream(iter_raw_blocks(whole, None)), source)[0].schema
+    return _open_arrow(Stream(iter_raw_blocks(whole, None)), source)[0].schema
 
 
 def find_row_groups(source: Source) -> list[int]:
@@ -494,8 +494,8 @@ def _open_parquet(source: Source) -> Any:
     return file
 
 
-class _Stream:
-    """The bytes of a file, as pyarrow reads them."""
+class Stream:
+    """The bytes of some blocks, as many at a time as are asked for."""
 
     closed = False
 
@@ -536,7 +536,7 @@ def _iter_arrow_arrays(
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield columns of an IPC stream, or a file: one between `ARROW1` and a footer."""
     source = source_range.source
-    stream = _Stream(iter_raw_blocks(source_range, on_read))
+    stream = Stream(iter_raw_blocks(source_range, on_read))
     reader, is_file = _open_arrow(stream, source)
     columns = choose(reader.schema)
     num_rows = 0
@@ -573,7 +573,7 @@ def _validate(array: Any) -> None:
             raise
 
 
-def _open_arrow(stream: _Stream, source: Source) -> tuple[Any, bool]:
+def _open_arrow(stream: Stream, source: Source) -> tuple[Any, bool]:
     """Return a reader of record batches, and whether there is a footer."""
     pa = _import_pyarrow(source)
     magic = stream.read(MAGIC_BYTES)

@@ -21,7 +21,7 @@ CHANGED_HINT = (
 )
 ORDER_HINT = "pass both tokenize commands the same files in the same order"
 SPLIT_HINT = "tokenize without --max-length, or with --overflow truncate"
-JOINED_HINT = "import ids as JSON lines, a record for each document, without --document-field"
+JOINED_HINT = "import ids as JSON lines, a record for each document"
 
 
 def check_numbers(num_encoders: int, num_decoders: int) -> None:

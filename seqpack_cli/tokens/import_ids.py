@@ -10,6 +10,7 @@ the ends of a record and has no label.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import io
@@ -34,7 +35,6 @@ from seqpack_cli.corpus.fields import (
     Field,
     Reader,
     ValueReader,
-    name_type,
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
@@ -57,6 +57,8 @@ from seqpack_cli.corpus.streams import (
 )
 from seqpack_cli.corpus.table_records import (
     ARRAYS,
+    TYPES,
+    Stream,
     check_column,
     find_column,
     flatten_lists,
@@ -75,7 +77,7 @@ from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
-from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom, quote_value
 from seqpack_cli.tokens.manifest import describe_plan, make_manifest
 from seqpack_cli.tokens.options import ImportOptions
 from seqpack_cli.tokens.part_files import (
@@ -118,11 +120,11 @@ IGNORED = -100  # the label of a token that is not a target
 # Columns of what `seqpack export` wrote, that are refused: what is wrong, and the hint.
 OF_EXPORTS = {
     OVERLAP: (
-        "rows repeat tokens of the rows before, expected each token once",
+        ": rows repeat tokens of the rows before, expected each token once",
         f"pass --ignore-field {OVERLAP} to import the repeated tokens as they are",
     ),
     DOCUMENT: (
-        "rows of one document would become documents of their own, which a split divides",
+        ": rows of one document would become documents of their own, which a split divides",
         f"pass --keep {DOCUMENT}:int, and --split-by {DOCUMENT} if you split the store",
     ),
 }
@@ -141,6 +143,7 @@ MIN_DOCUMENTS = 20  # of which more than half end as padded ones do
 MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 
 PACKED_HINT = "write one record per sequence, with a mask of 0 and 1"
+HINT_OF_VALUE = "pass --keep {0} to keep it as a column, or --ignore-field {0}"
 HOLE_HINT = "write the record without padding between its tokens"
 RANGE_HINT = (
     "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
@@ -158,6 +161,7 @@ HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
 LIKELY_DTYPES = ("uint16", "uint32", "uint8")
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 FLOATS = (6, 7)  # codes
+ZERO = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,13 @@ class IdFormat(NamedTuple):
     hash_range: Callable[[SourceRange], str] = hash_range
 
 
+class Refusal(NamedTuple):
+    """Why a field or column is refused."""
+
+    reason: str  # after its name
+    hint: str
+
+
 @takes_options(options=ImportOptions, executor=Executor)
 def import_store(
     inputs: AnyPath | Sequence[AnyPath],
@@ -295,9 +306,11 @@ def _import_sources(
     started = time.monotonic()
     vocabulary, tokenizer_json = _find_vocabulary(options)
     check_footers(sources)
-    lists, kept, notes = _find_fields(sources, options)
-    for note in notes:
-        workers.progress.on_notice(note)
+    lists, kept, names = _find_fields(sources, options)
+    known = {str(name).partition(".")[0] for name in _list_taken(options)} | {*lists.values()}
+    if unread := [name for name in dict.fromkeys(names) if name not in known]:
+        names = join_items(map(quote, unread))
+        workers.progress.on_notice(f"not read: {names}; --keep FIELD keeps one")
     cuts = {name: functools.partial(it.cut, options) for name, it in FORMATS.items() if it.cut}
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))
     fields = {f"{role}_field": lists.get(role) for role in ROLES}
@@ -372,7 +385,7 @@ def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
             expected = f"never read, expected one of {', '.join(known)}"
             raise OptionError(f"--ignore-field {name}: {expected}")
         for role in ROLES:
-            if _named(options, role) == name:
+            if getattr(options, f"{role}_field") == name:
                 option = OWN_OPTIONS["records"][f"{role}_field"]
                 raise OptionError(f"{option} {name}: conflicts with --ignore-field {name}")
 
@@ -380,34 +393,26 @@ def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
 # Fields of records
 
 
-def _named(options: ImportOptions, role: str) -> str | None:
-    """Return the field that an option names, None if it names none."""
-    found: str | None = getattr(options, f"{role}_field")
-    return found
-
-
 def _list_taken(options: ImportOptions) -> set[str]:
     """Return the fields that options name: none of them is something else."""
-    named = {_named(options, role) or "" for role in ROLES}
+    named = {getattr(options, f"{role}_field") for role in ROLES}
     kept = {option.name for option in check_keep(options.keep)}
     return {*kept, *named, options.ids_field, *options.ignore_fields}
 
 
 def _list_fields(options: ImportOptions) -> dict[str, Field]:
     """Return the fields with lists that are read if they are there, by what they are."""
-    taken = _list_taken(options)
-    fields = {IDS: Field(options.ids_field, IDS_FIELD, "integers")}
+    fields, taken = {IDS: Field(options.ids_field, IDS_FIELD, "integers")}, _list_taken(options)
     for role in ROLES:
-        name, option = _named(options, role), OWN_OPTIONS["records"][f"{role}_field"]
-        if name is not None:
-            fields[role] = Field(name, option, "integers")
-        elif role not in taken:
-            fields[role] = Field(role, option, "integers", is_optional=True)
+        name, values = getattr(options, f"{role}_field"), "masks" if role in MASKS else "integers"
+        if name is not None or role not in taken:
+            option = OWN_OPTIONS["records"][f"{role}_field"]
+            fields[role] = Field(name or role, option, values, is_optional=name is None)
     return fields
 
 
-def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, tuple[str, str]]:
-    """Return the fields that may not be lists: for each, what is wrong with it, and the hint.
+def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, Refusal]:
+    """Return the fields that may not be lists.
 
     Without the mask of a chat, its prompts would be trained in silence.
 
@@ -417,12 +422,17 @@ def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, t
     found = {}
     for name in PACKED:
         hint = f"write one record per sequence, or pass --ignore-field {name} if each record is one"
-        found[name] = "the record has several sequences, expected one", hint
+        found[name] = Refusal(": a record has several sequences, expected one", hint)
     for name in TARGET_MASKS if TARGET_ROLES.isdisjoint(roles) else ():
-        hint = f"or --ignore-field {name} if every token is a target"
-        hint = f"pass --loss-mask-field {name}, {hint}"
-        found[name] = "a mask of targets that is not read, expected --loss-mask-field", hint
-    return {name: why for name, why in found.items() if name not in _list_taken(options)}
+        hint = f"pass --loss-mask-field {name}, or --ignore-field {name} if every token is a target"
+        reason = ": a mask of targets that is not read, expected --loss-mask-field"
+        found[name] = Refusal(reason, hint)
+    for role, field in _list_fields(options).items():
+        if role not in roles:
+            hint = f"pass --ignore-field {field.name} to leave it unread in all records"
+            found[role] = Refusal(", which the first records do not have", hint)
+    taken = _list_taken(options)
+    return {name: refusal for name, refusal in found.items() if name not in taken}
 
 
 def _find_fields(
@@ -431,81 +441,59 @@ def _find_fields(
     """Find the fields to read. A table says what it has; of JSON, the first records decide.
 
     Returns:
-        The fields with lists, by what they are; the columns to make; notes about what is not read.
+        The fields with lists, by what they are; the columns to make; the names of all fields.
 
     Raises:
         OptionError: the sources differ in their fields, or a field cannot be kept.
         DataError: a field is missing or of another type, or the first records do not decide the
             kind of a kept field.
     """
-    fields = _list_fields(options)
+    fields, limit = _list_fields(options), options.max_document_bytes
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
     found: dict[Source, set[str]] = {}
-    names: list[str] = []
+    names = sample_names(lines, limit)
     for source in records:
         if source.format in ARRAYS:
             found[source], more = _check_table(source, fields, options)
             names += more
-    policy, limit = options.on_bad_record, options.max_document_bytes
-    how = DocumentOptions(encoding_errors="skip", on_bad_record=policy, max_document_bytes=limit)
+    how = DocumentOptions(
+        encoding_errors="skip", on_bad_record=options.on_bad_record, max_document_bytes=limit
+    )
     readers = [
         ValueReader(field._replace(is_optional=role != IDS)) for role, field in fields.items()
     ]
-    samples = sample_records(lines, readers, how)
-    if samples[0]:
-        seen = zip(fields.items(), samples, strict=True)
+    samples = dict(zip(fields, sample_records(lines, readers, how), strict=True))
+    if samples[IDS]:
         found[lines[0]] = {
             role
-            for (role, field), values in seen
-            if not field.is_optional or any(value is not None for value in values)
+            for role, values in samples.items()
+            if not fields[role].is_optional or any(value is not None for value in values)
         }
+    roles = {IDS}.union(*found.values())
     others = [each for each in sources if each not in records]
-    roles = _compare(found, others, fields)
-    names += sample_names(lines, limit)
+    found |= dict.fromkeys(others, roles - TARGET_ROLES)
+    for source, some in found.items():
+        for role in sorted(roles - some):
+            has_it, name = next(each for each in found if role in found[each]), fields[role].name
+            what = f"no {quote(name)}, {has_it.path} has it; expected all sources to be alike"
+            hint = f"import them into two stores, or pass --ignore-field {name}"
+            raise OptionError(f"{source.path}: {what}", hint)
     keep = check_keep(options.keep)
-    kept = [Field(option.name, KEEP) for option in keep]
-    values = sample_records(records, list(map(ValueReader, kept)), how) if kept else []
-    for option, some in zip(keep, values, strict=True):
-        is_list = option.kind is None and any(isinstance(value, list) for value in some)
+    readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
+    kept = sample_records(records if keep else (), readers, how)
+    for option, values in zip(keep, kept, strict=True):
+        is_list = option.kind is None and any(isinstance(value, list) for value in values)
         if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
             what = "tags belong to the words of a text" if option.kind else "found lists"
             raise OptionError(
                 f"--keep {option.name}: {what}, expected one value per record",
                 hint="omit it; import keeps numbers, strings, true and false",
             )
-    columns = choose_kinds(keep, values)
+    columns = choose_kinds(keep, kept)
     if not TARGET_ROLES.isdisjoint(roles):
         columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
-    lists = {role: field.name for role, field in fields.items() if role in roles}
-    known = _list_taken(options) | {*lists.values()}
-    known |= {name.partition(".")[0] for name in known}
-    unread = [name for name in dict.fromkeys(names) if name not in known]
-    note = f"not read: {join_items(map(quote, unread))}; --keep FIELD keeps one"
-    return lists, tuple(columns), [note] if unread else []
-
-
-def _compare(
-    found: Mapping[Source, set[str]], others: Sequence[Source], fields: Mapping[str, Field]
-) -> set[str]:
-    """Return what all sources have; raise OptionError if one has what another lacks.
-
-    Args:
-        others: sources that have no fields.
-    """
-    roles = set[str]().union(*found.values())
-    for role in sorted(roles - {IDS}):
-        has_it = next(source for source, some in found.items() if role in some)
-        lacks_it = [source for source, some in found.items() if role not in some]
-        lacks_it += others if role in TARGET_ROLES else []
-        if lacks_it:
-            name = fields[role].name
-            raise OptionError(
-                f"{lacks_it[0].path}: no {quote(name)}, {has_it.path} has it; expected all sources "
-                "to be alike",
-                hint=f"import them into two stores, or pass --ignore-field {name}",
-            )
-    return roles
+    return {role: fields[role].name for role in fields if role in roles}, tuple(columns), names
 
 
 def _check_table(
@@ -516,32 +504,26 @@ def _check_table(
     Raises:
         DataError: a column is missing, of another type, or would be lost.
     """
-    schema, taken, roles = read_schema(source), _list_taken(options), set()
+    schema, roles = read_schema(source), set()
     for role, field in fields.items():
         kind = find_column(schema, field, source, taken=ROLES)
         if kind is None or (field.is_optional and is_kind(kind, "null")):
             continue
-        types = ("integer", "boolean") if role in MASKS else ("integer",)
-        if not is_list(kind) or not is_kind(kind.value_type, *types):
-            hint = TOKENIZE if role == IDS and is_text(kind) else None
-            hint = _hint_value(role) if field.is_optional and not is_list(kind) else hint
-            found = f"column {quote(field.name)} is {kind}, expected lists of integers"
-            raise DataError(f"{source.path}: {found}", hint)
+        if not TYPES[field.values].accepts(kind):
+            hint = TOKENIZE if is_text(kind) else HINT_OF_VALUE if field.is_optional else ""
+            what = f"column {quote(field.name)} is {kind}, expected lists of integers"
+            raise DataError(f"{source.path}: {what}", hint.format(field.name) or None)
         roles.add(role)
     for option in check_keep(options.keep):
         check_column(schema, Field(option.name, KEEP), source)
-    refused = _list_refused(roles, options)
-    lists = {each.name for each in schema if is_list(each.type)}
-    wrong = {name: why for name, why in refused.items() if name in lists}
+    lists = [each.name for each in schema if is_list(each.type)]
+    wrong = {name: why for name, why in _list_refused(roles, options).items() if name in lists}
     if EXPORTED in (schema.metadata or {}):
-        wrong |= {name: why for name, why in OF_EXPORTS.items() if name in {*schema.names} - taken}
-    for name, (reason, hint) in wrong.items():
-        raise DataError(f"{source.path}: column {quote(name)}: {reason}", hint)
+        wrong |= {name: why for name, why in OF_EXPORTS.items() if name in schema.names}
+    for name, (what, hint) in wrong.items():
+        if name not in _list_taken(options):
+            raise DataError(f"{source.path}: column {quote(name)}{what}", hint)
     return roles, schema.names
-
-
-def _hint_value(name: str) -> str:
-    return f"pass --keep {name} to keep it as a column, or --ignore-field {name}"
 
 
 # Lists of records
@@ -562,195 +544,138 @@ class IdReader:
 
     Args:
         lists: the fields that are read, by what they are.
-        refused: see `_list_refused`.
-        unexpected: fields that would be read if the first records had them.
+        refused: fields that may not be lists.
     """
 
     lists: Mapping[str, Field]
-    refused: Mapping[str, tuple[str, str]]
-    unexpected: Sequence[str]
+    refused: Mapping[str, Refusal]
     num_lists = 1
 
     @property
     def fields(self) -> list[Field]:
         """The lists, then those that may not be there."""
-        others = (*self.unexpected, *self.refused)
-        return [*self.lists.values(), *(Field(name, KEEP, is_optional=True) for name in others)]
+        return [*self.lists.values(), *(Field(name, KEEP, "json", True) for name in self.refused)]
 
     def read_all(self, columns: Sequence[Any]) -> list[Any]:
         """Return the ids of some records; raise BadRecordError if each must be read on its own."""
-        found, others = columns[: len(self.lists)], columns[len(self.lists) :]
-        if any(values.count(None) < len(values) for values in others):
-            raise BadRecordError("a field that is not expected")
-        return [self._check({role: _join(role, each) for role, each in zip(self.lists, found)})]
+        if any(values.count(None) < len(values) for values in columns[len(self.lists) :]):
+            raise BadRecordError("a field that may be refused")
+        return [self._join(columns)]
 
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the ids of one record; raises BadRecordError."""
-        others = dict(zip((*self.unexpected, *self.refused), values[len(self.lists) :]))
-        found = {}
-        for (role, field), value in zip(self.lists.items(), values):
-            if value is None and field.is_optional:
-                expected = "expected a list of integers, as other records have"
-                reason = f"field {quote(field.name)} is missing or null, {expected}"
-                raise BadRecordError(reason, self._hint_unread(role))
-            _check_list(role, field, value)
-            found[role] = _join(role, [value])
-        for name in self.unexpected:
-            if others[name] is not None:
-                reason = f"field {quote(name)}, which the first records do not have"
-                hint = f"pass --ignore-field {name} to leave it unread in all records"
-                raise BadRecordError(reason, hint)
-        for name, (reason, hint) in self.refused.items():
-            if isinstance(others[name], list):
-                raise BadRecordError(f"field {quote(name)}: {reason}", hint)
-        return [self._check(found)]
+        found = self._join([[value] for value in values])
+        for (name, refusal), value in zip(
+            self.refused.items(), values[len(self.lists) :], strict=True
+        ):
+            if isinstance(value, list):
+                raise BadRecordError(f"field {quote(name)}{refusal.reason}", refusal.hint)
+        return [found]
 
     def parse(self, spelled: str) -> Any:
-        """Not called: CSV has no lists."""
+        """CSV has no lists."""
         raise NotImplementedError
 
-    def _hint_unread(self, role: str) -> str:
-        """Return the hint how a field is left unread."""
-        name, option, *_, is_optional = self.lists[role]
-        return f"pass --ignore-field {name}" if is_optional else f"omit {option} {name}"
-
-    def _check(self, lists: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> IdLists:
-        """Check the lists of some records against each other.
+    def _join(self, columns: Sequence[Any]) -> IdLists:
+        """Join the lists of some records, and check them against each other.
 
         Raises:
-            BadRecordError: there is something wrong; if it is one record, this says where.
+            BadRecordError: there is something wrong; of one record, this says what.
         """
-        names = {role: field.name for role, field in self.lists.items()}
-        ids, lengths = lists[IDS]
-        for role, (_, others) in lists.items():
-            if not np.array_equal(others, lengths):
-                counts = f"{others[0]} entries, {names[IDS]} has {lengths[0]}"
-                raise BadRecordError(
-                    f"{names[role]} has {counts}, expected as many", self._hint_unread(role)
-                )
-        labels, mask, loss = (lists[role][0] if role in lists else None for role in ROLES)
-        offsets = to_offsets(lengths)
+        joined = {
+            role: _join_lists(self.lists[role], column)
+            for role, column in zip(self.lists, columns, strict=False)
+        }
+        lists = {role: values for role, (values, _) in joined.items()}
+        ids, lengths = joined[IDS]
 
-        def refuse(
-            is_wrong: np.ndarray, role: str, expected: str, hint: str | None = SKIP_HINT
-        ) -> None:
+        def hint_unread(role: str) -> str:
+            name, option, *_, is_optional = self.lists[role]
+            return f"pass --ignore-field {name}" if is_optional else f"omit {option} {name}"
+
+        for role, (_, others) in joined.items():
+            if not np.array_equal(others, lengths):
+                counts = f"{others[0]} entries, {self.lists[IDS].name} has {lengths[0]}"
+                reason = f"{self.lists[role].name} has {counts}, expected as many"
+                raise BadRecordError(reason, hint_unread(role))
+
+        def refuse(is_wrong: np.ndarray, role: str, expected: str, hint: str = SKIP_HINT) -> None:
             if is_wrong.any():
                 place = int(is_wrong.argmax())
-                entry = f"entry {place + 1} of {names[role]} is {int(lists[role][0][place])}"
-                raise BadRecordError(f"{entry}, expected {expected}", hint)
+                entry = f"entry {place + 1} of {self.lists[role].name}"
+                reason = f"{entry} is {int(lists[role][place])}, expected {expected}"
+                raise BadRecordError(reason, hint)
 
-        is_token = np.ones(len(ids), bool)
+        labels, mask, loss = (lists.get(role) for role in ROLES)
+        is_token = np.ones(len(ids), bool) if mask is None else mask != 0
+        starts = to_offsets(lengths)
+        counts = to_offsets(is_token)  # tokens before each entry
+        targets = None
         if mask is not None:
             refuse((mask != 0) & (mask != 1), "attention_mask", "0 or 1", PACKED_HINT)
-            is_token = mask != 0
-            is_hole = _find_holes(is_token, offsets)
+            is_behind = counts[:-1] > np.repeat(counts[starts[:-1]], lengths)  # a token of a record
+            is_hole = is_token & is_behind & ~np.append(True, is_token)[:-1]
             refuse(is_hole, "attention_mask", "padding at the ends only", HOLE_HINT)
-        if labels is not None:
-            is_ignored = labels == IGNORED
-            refuse(~is_token & ~is_ignored, "labels", f"{IGNORED} for padding")
-            is_wrong = is_token & ~is_ignored & (labels != ids)
-            if is_wrong.any() and _is_shifted(ids[is_token], labels[is_token]):
-                place, name = int(is_wrong.argmax()), names["labels"]
-                raise BadRecordError(
-                    f"{name} are shifted by one (entry {place + 1} of {name} is {labels[place]}, "
-                    f"the id of the next token), expected {name}[i] to be {names[IDS]}[i] or "
-                    f"{IGNORED}",
-                    f"write them unshifted, as [{IGNORED}, *{name}[:-1]]; or "
-                    f"{self._hint_unread('labels')}",
-                )
-            id_ = ids[is_wrong.argmax()] if len(ids) else 0
-            expected = f"{id_}, its id, or {IGNORED}"
-            refuse(is_wrong, "labels", expected, self._hint_unread("labels"))
         if loss is not None:
-            refuse((loss != 0) & (loss != 1), "loss_mask", "0 or 1")
-            refuse(~is_token & (loss != 0), "loss_mask", "0 for padding")
-        if labels is not None and loss is not None:
-            is_wrong = is_token & (is_ignored == (loss != 0))
-            if is_wrong.any():
-                place = int(is_wrong.argmax())
-                entry, other = (
-                    f"{names[role]} is {int(lists[role][0][place])}"
-                    for role in ("labels", "loss_mask")
-                )
+            targets = loss != 0
+            refuse(targets & (loss != 1), "loss_mask", "0 or 1")
+            refuse(targets & ~is_token, "loss_mask", "0 for padding")
+        if labels is not None:
+            is_label, hint = labels != IGNORED, hint_unread("labels")
+            refuse(is_label & ~is_token, "labels", f"{IGNORED} for padding")
+            is_wrong = is_label & (labels != ids)
+            some, is_next = labels[is_token][:-1], labels[is_token][:-1] == ids[is_token][1:]
+            if is_wrong.any() and is_next.any() and (is_next | (some == IGNORED)).all():
+                name, ids_name = self.lists["labels"].name, self.lists[IDS].name
                 raise BadRecordError(
-                    f"entry {place + 1} of {entry} and of {other}, expected a label where the mask "
-                    f"is 1, and {IGNORED} where it is 0",
-                    self._hint_unread("labels"),
+                    f"{name} are shifted by one, expected {name}[i] to be {ids_name}[i] or "
+                    f"{IGNORED}",
+                    f"write them unshifted, as [{IGNORED}, *{name}[:-1]]; or {hint}",
                 )
-        is_target = loss != 0 if labels is None and loss is not None else None
-        is_target = ~is_ignored if labels is not None else is_target
-        targets = None if is_target is None else is_target.view(np.uint8)
-        if is_token.all():
-            return IdLists(ids, lengths, np.zeros(len(lengths), np.int64), targets)
-        kept = np.diff(to_offsets(is_token)[offsets])
-        targets = None if targets is None else targets[is_token]
-        return IdLists(ids[is_token], kept, lengths - kept, targets)
+            refuse(is_wrong, "labels", f"its id or {IGNORED}", hint)
+            if targets is not None:
+                expected = f"a label where the mask is 1, and {IGNORED} where it is 0"
+                refuse(is_label != targets, "labels", expected, hint)
+            targets = is_label
+        targets = None if targets is None else targets.view(np.uint8)
+        if not is_token.all():
+            ids, targets = ids[is_token], None if targets is None else targets[is_token]
+        kept = np.diff(counts[starts])
+        return IdLists(ids, kept, lengths - kept, targets)
 
 
-def _join(role: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
+def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return lists of numbers as one array, of an integer dtype or bool, and the length of each.
 
     Args:
         column: lists, or an Arrow array of them, whose numbers are not copied.
 
     Raises:
-        BadRecordError: there is something else.
+        BadRecordError: there is something else; of one record, this says what.
     """
     if not isinstance(column, list):
         values, lengths, are_null, are_missing = flatten_lists(column)
         if are_null.any() or are_missing.any():
             raise BadRecordError("a null")
         return values, lengths
-    kinds = {int, bool} if role in MASKS else {int}
-    if not set(map(type, column)) <= {list}:
-        raise BadRecordError("not a list")
-    if not set(map(type, chain.from_iterable(column))) <= kinds:
-        raise BadRecordError("not a list of integers")
-    lengths = np.fromiter(map(len, column), np.int64, len(column))
-    try:
-        return np.fromiter(chain.from_iterable(column), np.int64, int(lengths.sum())), lengths
-    except OverflowError as error:
-        raise BadRecordError("an integer above 64 bits") from error
-
-
-def _check_list(role: str, field: Field, value: Any) -> None:
-    """Raise BadRecordError unless the value of a field is a list that can be joined."""
-
-    def spell(found: Any) -> str:
-        if type(found) is bool:
-            return str(found).lower()
-        return quote(found) if type(found) in (str, int, float) else name_type(found)
-
+    kinds = {int, bool} if field.values == "masks" else {int}
+    are_lists = set(map(type, column)) <= {list}
+    if are_lists and set(map(type, chain.from_iterable(column))) <= kinds:
+        lengths = np.fromiter(map(len, column), np.int64, len(column))
+        with contextlib.suppress(OverflowError):  # an integer above 64 bits
+            return np.fromiter(chain.from_iterable(column), np.int64, int(lengths.sum())), lengths
+    (value, *_), what, hint = column, f"field {quote(field.name)}", SKIP_HINT
+    if value is None and field.is_optional:
+        what, hint = f"{what} is missing or null", f"pass --ignore-field {field.name}"
+        raise BadRecordError(f"{what}, expected a list of integers, as other records have", hint)
     if type(value) is not list:
-        reason = f"field {quote(field.name)} is {spell(value)}, expected a list of integers"
-        raise BadRecordError(reason, _hint_value(role) if field.is_optional else SKIP_HINT)
+        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else hint
+        raise BadRecordError(f"{what} is {quote_value(value)}, expected a list of integers", hint)
     for number, entry in enumerate(value, 1):
-        where = f"field {quote(field.name)}: entry {number} is {spell(entry)}"
-        if type(entry) is int and not -(2**63) <= entry < 2**63:
-            raise BadRecordError(f"{where}, expected an integer of 64 bits")
-        if type(entry) is not int and not (role in MASKS and type(entry) is bool):
-            expected = "an integer or a boolean" if role in MASKS else "an integer"
-            raise BadRecordError(f"{where}, expected {expected}")
-
-
-def _find_holes(is_token: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Find tokens that follow padding which follows tokens of the same record."""
-    begins = np.array(is_token)
-    begins[1:] &= ~is_token[:-1]
-    starts = offsets[:-1][np.diff(offsets) > 0]
-    begins[starts] = is_token[starts]
-    places = np.flatnonzero(begins)
-    records = np.searchsorted(offsets, places, "right")
-    is_hole = np.zeros(len(begins), bool)
-    is_hole[places[1:][records[1:] == records[:-1]]] = True
-    return is_hole
-
-
-def _is_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether each label, but the last, is the id of the next token, or ignored."""
-    is_ignored = labels[:-1] == IGNORED
-    is_next = is_ignored | (labels[:-1] == ids[1:])
-    return bool(is_next.all() and not is_ignored.all())
+        if type(entry) not in kinds or not -(2**63) <= entry < 2**63:
+            found = f"entry {number} is {quote_value(entry)}, expected an integer of 64 bits"
+            raise BadRecordError(f"{what}: {found}")
+    raise BadRecordError("in another record")
 
 
 def _iter_records(
@@ -759,17 +684,18 @@ def _iter_records(
     """Read the records of a range, each of them a document."""
     fields, options = _list_fields(setup.options), setup.options
     lists = {role: field for role, field in fields.items() if role in setup.lists}
-    refused: Mapping[str, tuple[str, str]] = {}
-    unexpected: list[str] = []
-    if source_range.source.format in JSON_FORMATS:  # tables were checked
-        refused = _list_refused(lists, options)
-        unexpected = [field.name for role, field in fields.items() if role not in lists]
-    reader = IdReader(lists, refused, unexpected)
+    is_json = source_range.source.format in JSON_FORMATS  # tables were checked
+    reader = IdReader(lists, _list_refused(lists, options) if is_json else {})
+    nothing = reader.read_all([[] for _ in lists])[0]
     try:
         for block in iter_records(source_range, [reader, *readers], setup.documents, on_read):
             found, *kept = block.lists
             if not isinstance(found, IdLists):  # they were read one by one
-                found = _join_records(found, has_targets=not TARGET_ROLES.isdisjoint(lists))
+                none = nothing._replace(lengths=ZERO, num_padding=ZERO)
+                pieces = zip(*(each or none for each in found), strict=True)
+                found = IdLists(
+                    *(None if piece[0] is None else np.concatenate(piece) for piece in pieces)
+                )
             lengths = found.lengths
             yield IdBlock(
                 found.ids,
@@ -785,14 +711,6 @@ def _iter_records(
         if error.hint == ENCODING_HINT:  # with an option that import does not have
             raise DataError(error.message, SKIP_HINT) from error
         raise
-
-
-def _join_records(records: Sequence[IdLists | None], *, has_targets: bool) -> IdLists:
-    """Join the ids of records; rejected and blank ones have none."""
-    zero, targets = np.zeros(1, np.int64), np.empty(0, np.uint8) if has_targets else None
-    nothing = IdLists(np.empty(0, np.int64), zero, zero, targets)
-    columns = zip(*(each or nothing for each in records), strict=True)
-    return IdLists(*(None if each[0] is None else np.concatenate(each) for each in columns))
 
 
 # Ids alone: nanoGPT's and dolma's .bin, numpy's .npy
@@ -857,7 +775,7 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
     except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise DataError(f"{path}: .npy header, {str(error)[:60]}", NPY_HINT) from error
     if found.kind not in "iu" or len(shape) != 1:
-        what = f".npy header of {found} and shape {shape}"
+        what = f".npy array of {quote(found.str)} and shape {shape}"
         raise DataError(f"{path}: {what}, expected integers in one dimension", NPY_HINT)
     expected = file.tell() + shape[0] * found.itemsize
     if num_bytes != expected:
@@ -905,10 +823,10 @@ def _iter_flat(
     too, so that all documents in a row are the file again.
     """
     del readers
-    options, (_, source, start, end) = setup.options, source_range
+    options, (_, source, start, _) = setup.options, source_range
     layout = _read_layout(source, options.dtype, options.eos)
-    dtype, offset, eos = layout
-    max_length = options.max_document_bytes // dtype.itemsize
+    limit, eos, dtype = options.max_document_bytes, layout.eos, layout.dtype
+    num_documents = 0
 
     def find_place(first: int, document: int) -> str:
         """Return "path:document"; reads the file again from its start, for errors only."""
@@ -916,53 +834,39 @@ def _iter_flat(
         number = sum(int((ids == eos).sum()) for ids in before) + first + document + 1
         return f"{source.path}:{number}"
 
-    held: list[np.ndarray] = []  # the ids of a document whose end was not read yet
-    num_held = num_documents = 0
-    for ids in _iter_ids(source_range, layout, on_read):
+    rest = np.empty(0, dtype)  # of a document whose end was not read yet
+    for more in chain(_iter_ids(source_range, layout, on_read), [None]):
+        ids = rest if more is None else np.concatenate([rest, more]) if len(rest) else more
         ends = np.flatnonzero(ids == eos) + 1
-        last = int(ends[-1]) if len(ends) else 0
-        lengths = np.diff(ends, prepend=-num_held)
-        num_left = len(ids) - last + (0 if last else num_held)
-        too_long = np.flatnonzero(np.append(lengths, num_left) > max_length)
-        if len(too_long):
-            document = num_documents + int(too_long[0])
-            error = oversized_error(find_place(0, document), options.max_document_bytes)
-            if start == 0 and document == 0:  # there may be no end token at all
+        if more is None and len(ids):
+            if start == num_documents == 0 and not len(ends):
+                what = f"no id {eos} in {len(ids):,} ids of {dtype}"
+                expected = "expected one at the end of each document"
+                raise DataError(f"{source.path}: {what}, {expected}", EOS_HINT)
+            ends = np.append(ends, len(ids))
+        lengths = np.diff(ends, prepend=0)
+        rest = ids[ends[-1] if len(ends) else 0 :]
+        is_long = np.append(lengths, len(rest)) > limit // dtype.itemsize
+        place = functools.partial(find_place, num_documents)
+        if is_long.any():
+            error = oversized_error(place(int(is_long.argmax())), limit)
+            if start == num_documents == is_long.argmax() == 0:  # there may be no end token at all
                 hint = f"{EOS_HINT}, or a larger --max-document-bytes"
                 raise DataError(f"{error.message} without id {eos} of {dtype}", hint)
             raise error
-        if last:
-            whole = np.concatenate([*held, ids[:last]]) if num_held else ids[:last]
-            place = functools.partial(find_place, num_documents)
-            yield IdBlock(whole, lengths, np.ones(len(lengths), np.int64), place)
-            held, num_documents = [], num_documents + len(ends)
-        held.append(ids[last:])
-        num_held = num_left
-    if num_held:
-        num_ids = (end - offset) // dtype.itemsize
-        if start == 0 and num_held == num_ids:
-            raise DataError(
-                f"{source.path}: no id {eos} in {num_ids:,} ids of {dtype}, expected one at the "
-                "end of each document",
-                hint=EOS_HINT,
-            )
-        place = functools.partial(find_place, num_documents)
-        yield IdBlock(np.concatenate(held), np.array([num_held]), np.ones(1, np.int64), place)
+        if len(ends):
+            yield IdBlock(ids[: ends[-1]], lengths, np.ones(len(ends), np.int64), place)
+            num_documents += len(ends)
 
 
 def _iter_ids(
     source_range: SourceRange, layout: FlatLayout, on_read: OnRead | None
 ) -> Iterator[np.ndarray]:
     """Read the ids of a range, block by block."""
-    num_skipped = max(layout.offset - source_range.start, 0)
-    rest = b""  # of an id
-    for block in iter_raw_blocks(source_range, on_read):
-        data = rest + block if rest else block
-        begin = min(num_skipped, len(data))
-        num_skipped -= begin
-        end = len(data) - (len(data) - begin) % layout.dtype.itemsize
-        rest = data[end:]
-        yield np.frombuffer(memoryview(data)[begin:end], layout.dtype)
+    stream = Stream(iter_raw_blocks(source_range, on_read))
+    stream.read(max(layout.offset - source_range.start, 0))
+    while data := stream.read(LIMITS.read_bytes // 8 * 8 or 8):
+        yield np.frombuffer(data, layout.dtype)
 
 
 # Megatron-LM's pairs
@@ -1120,40 +1024,27 @@ def _iter_megatron(
     source, limit = source_range.source, setup.options.max_document_bytes
     index = _read_pair(source)
     index.hash_entries(source_range, on_read)
-    blocks = iter_raw_blocks(source_range, on_read)
-    rest = memoryview(b"")
+    stream = Stream(iter_raw_blocks(source_range, on_read))
     first, last = index.find_documents(source_range)
     while first < last:
         stop = min(first + LIMITS.sequences_per_block, last)
-        end = index.find_start(first) + LIMITS.read_bytes
-        if index.find_start(stop) > end:
-            stop = max(index.find_document(end + 1) - 1, first + 1)  # a long document is read alone
+        begin = index.find_start(first)
+        if index.find_start(stop) > begin + LIMITS.read_bytes:  # a long document is read alone
+            stop = max(index.find_document(begin + LIMITS.read_bytes + 1) - 1, first + 1)
         firsts = index.first_sequences[first : stop + 1].astype(np.int64)
         lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
-        num_sequences, left_out = np.diff(firsts), {}
-        if (is_empty := lengths == 0).any():
-            numbers = np.repeat(np.arange(stop - first), num_sequences)
-            num_sequences = np.bincount(numbers[~is_empty], minlength=stop - first)
-            left_out["num_empty_sequences"] = np.bincount(numbers[is_empty], minlength=stop - first)
-            lengths = lengths[~is_empty]
-        block = IdBlock(
-            np.empty(0, index.dtype),
-            lengths,
-            num_sequences,
-            functools.partial(_number_document, source.path, first + 1),
-            left_out=left_out,
+        ends = to_offsets(lengths)[firsts - firsts[0]] * index.dtype.itemsize
+        place = functools.partial(_number_document, source.path, first + 1)
+        if (is_large := np.diff(ends) > limit).any():
+            raise oversized_error(place(int(is_large.argmax())), limit)
+        has_ids = to_offsets(lengths > 0)[firsts - firsts[0]]
+        yield IdBlock(
+            np.frombuffer(stream.read(int(ends[-1])), index.dtype),
+            lengths[lengths > 0],
+            np.diff(has_ids),
+            place,
+            left_out={"num_empty_sequences": np.diff(firsts) - np.diff(has_ids)},
         )
-        num_bytes = int(lengths.sum()) * index.dtype.itemsize
-        too_large = np.flatnonzero(np.diff(block.offsets) * index.dtype.itemsize > limit)
-        if num_bytes > limit and len(too_large):
-            raise oversized_error(block.find_place(int(too_large[0])), limit)
-        pieces, num_found = [rest], len(rest)
-        while num_found < num_bytes:
-            pieces.append(memoryview(next(blocks)))
-            num_found += len(pieces[-1])
-        data = memoryview(b"".join(pieces)) if len(pieces) > 1 else rest
-        rest = data[num_bytes:]
-        yield block._replace(ids=np.frombuffer(data[:num_bytes], index.dtype))
         first = stop
 
 
@@ -1279,10 +1170,6 @@ def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         num_sequences=block.num_sequences,
         overlaps=np.zeros(len(block.lengths), np.int64),
         columns={} if block.targets is None else {TARGETS: block.targets},
-        num_special_tokens=0,
-        num_truncated_tokens=0,
-        num_dropped_tokens=0,
-        num_dropped_documents=0,
     )
     # What is hashed of a document is its ids, as little-endian int32.
     data = block.ids.astype("<i4", copy=False).view(np.uint8).data

@@ -318,13 +318,6 @@ class ImportOptions:
         metavar="FIELD",
         flag="--ignore-field",
     )
-    document_field: str | None = option(
-        None,
-        "Field with a whole number: records in a row with the same are one document.",
-        IDS,
-        metavar="FIELD",
-        shown="each record is a document",
-    )
     dtype: str | None = option(
         None,
         "Type of the ids in files of ids alone, little-endian.",

@@ -39,10 +39,10 @@ class DocumentSequences:
     num_sequences: np.ndarray  # int64, one per document
     overlaps: np.ndarray  # int64, one per sequence: how many tokens it repeats of the one before
     columns: Mapping[str, np.ndarray]  # by name, each [S]
-    num_special_tokens: int
-    num_truncated_tokens: int
-    num_dropped_tokens: int
-    num_dropped_documents: int
+    num_special_tokens: int = 0
+    num_truncated_tokens: int = 0
+    num_dropped_tokens: int = 0
+    num_dropped_documents: int = 0
 
 
 class TooLongError(Exception):

@@ -275,4 +275,4 @@ def test_an_imported_document_of_several_sequences_is_refused(tmp_path: Path) ->
     message, hint = refuse(encoder, decoder)
     path = tmp_path / "tgt.jsonl"
     assert message.startswith(f"{decoder}: document {path}:2 has 2 sequences, expected 1")
-    assert hint == "import ids as JSON lines, a record for each document, without --document-field"
+    assert hint == "import ids as JSON lines, a record for each document"

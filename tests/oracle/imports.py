@@ -30,7 +30,6 @@ OPTIONS: dict[str, Any] = {
     "attention_mask_field": None,
     "loss_mask_field": None,
     "ignore_fields": [],
-    "document_field": None,
     "dtype": None,
     "eos": None,
     "on_bad_record": "error",
