@@ -51,7 +51,6 @@ from seqpack_cli.corpus.sources import (
 from seqpack_cli.corpus.streams import (
     OnRead,
     check_unchanged,
-    hash_range,
     iter_raw_blocks,
     naming_input,
 )
@@ -231,7 +230,8 @@ class IdFormat(NamedTuple):
     iter_blocks: Callable[[ImportSetup, SourceRange, Sequence[Reader], OnRead], Iterator[IdBlock]]
     holds: str  # see OWN_OPTIONS
     cut: Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]] | None = None
-    hash_range: Callable[[SourceRange], str] = hash_range
+    # Hashes what an index says of a range, before the bytes of the range.
+    hash_index: Callable[[SourceRange, OnRead], None] = lambda *_: None
 
 
 class Refusal(NamedTuple):
@@ -901,14 +901,6 @@ class PairIndex(NamedTuple):
         first = int(self.first_sequences[document])
         return int(self.starts[first]) if first < len(self.starts) else self.num_bytes
 
-    def hash_entries(self, source_range: SourceRange, update: Callable[[bytes], object]) -> None:
-        """Hash what the index says of a range, relative to its start, as part of its input."""
-        first, last = self.find_documents(source_range)
-        firsts = self.first_sequences[first : last + 1]
-        for some in np.array_split(firsts, 1 + len(firsts) // LIMITS.sequences_per_block):
-            update((some - firsts[0]).astype("<i8").tobytes())
-        update(self.lengths[firsts[0] : firsts[-1]].tobytes())
-
 
 @functools.lru_cache(maxsize=4)
 def _read_pair(source: Source) -> PairIndex:
@@ -1004,16 +996,14 @@ def _cut_megatron(
     return cut_where(find_end, source, room, part_bytes)
 
 
-def _hash_megatron(source_range: SourceRange) -> str:
-    """Return the BLAKE3 checksum of a range, "" if it cannot be read."""
-    digest = blake3()
-    try:
-        _read_pair(source_range.source).hash_entries(source_range, digest.update)
-        for _ in iter_raw_blocks(source_range, digest.update):
-            pass
-    except DataError:
-        return ""
-    return digest.hexdigest()
+def _hash_index(source_range: SourceRange, update: OnRead) -> None:
+    """Hash what the index says of a range, relative to its start: it may change, too."""
+    index = _read_pair(source_range.source)
+    first, last = index.find_documents(source_range)
+    firsts = index.first_sequences[first : last + 1]
+    for some in np.array_split(firsts, 1 + len(firsts) // LIMITS.sequences_per_block):
+        update((some - firsts[0]).astype("<i8").tobytes())
+    update(index.lengths[firsts[0] : firsts[-1]].tobytes())
 
 
 def _iter_megatron(
@@ -1023,7 +1013,6 @@ def _iter_megatron(
     del readers
     source, limit = source_range.source, setup.options.max_document_bytes
     index = _read_pair(source)
-    index.hash_entries(source_range, on_read)
     stream = Stream(iter_raw_blocks(source_range, on_read))
     first, last = index.find_documents(source_range)
     while first < last:
@@ -1053,7 +1042,7 @@ def _number_document(path: str, first: int, document: int) -> str:
 
 
 FORMATS = {
-    "megatron": IdFormat(_iter_megatron, "documents", _cut_megatron, _hash_megatron),
+    "megatron": IdFormat(_iter_megatron, "documents", _cut_megatron, _hash_index),
     "flat": IdFormat(_iter_flat, "ids alone", _cut_flat),
     **dict.fromkeys(("jsonl", "json", "parquet", "arrow"), IdFormat(_iter_records, "records")),
 }
@@ -1061,7 +1050,14 @@ FORMATS = {
 
 def hash_input(source_range: SourceRange) -> str:
     """Return the BLAKE3 checksum of the input of a range, "" if it cannot be read."""
-    return FORMATS[source_range.source.format].hash_range(source_range)
+    digest = blake3()
+    try:
+        FORMATS[source_range.source.format].hash_index(source_range, digest.update)
+        for _ in iter_raw_blocks(source_range, digest.update):
+            pass
+    except DataError:
+        return ""
+    return digest.hexdigest()
 
 
 # Parts
@@ -1122,8 +1118,9 @@ def _iter_made(
             digest.update(block)
             advance(len(block))
 
-        blocks = FORMATS[source_range.source.format].iter_blocks
-        for found in blocks(setup, source_range, part.readers, on_read):
+        source_format = FORMATS[source_range.source.format]
+        source_format.hash_index(source_range, digest.update)
+        for found in source_format.iter_blocks(setup, source_range, part.readers, on_read):
             block, largest_id = _check_ids(found, setup, num_documents)
             facts["largest_id"] = max(facts["largest_id"], largest_id)
             _count_ends(facts, block, setup.affix_ids)

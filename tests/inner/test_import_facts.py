@@ -8,7 +8,7 @@ from foreign_ids import write_pair
 from test_import_records import import_records, write
 
 from seqpack_cli import DataError, open_store
-from seqpack_cli.tokens.imports import import_run
+import seqpack_cli.tokens.import_ids as import_run
 
 
 def import_lines(folder, records, *options):

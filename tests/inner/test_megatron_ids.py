@@ -28,9 +28,6 @@ from seqpack_cli.corpus.options import IDS_FORMATS
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.tokens.imports.id_block import RangeInput
-from seqpack_cli.tokens.imports.import_setup import ImportSetup, RecordFields
-from seqpack_cli.tokens.imports.megatron_ids import cut_megatron, iter_megatron_blocks
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 BUCKET = "import"
@@ -81,7 +78,7 @@ def test_example_of_the_format_is_stored_byte_for_byte(tmp_path: Path) -> None:
         lambda sets: any(sequence for each in sets for document in each for sequence in document)
     ),
     format_=st.sampled_from(
-        [*((code, False) for code in INTEGERS), *((code, True) for code in FAIRSEQ)]
+        [(code, False) for code in INTEGERS]
     ),
     part_bytes=st.integers(1, 200),
 )
