@@ -11,8 +11,8 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import EXCLUDED
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.objects import map_ahead
 
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}
 NUM_THREADS = 16  # that ask for objects

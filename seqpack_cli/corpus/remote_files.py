@@ -16,10 +16,9 @@ from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import Formats, find_file_format
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import is_run_folder
-from seqpack_cli.files.objects import PACKAGES, Url, naming_requests, read_version
+from seqpack_cli.files.objects import PACKAGES, Url, map_ahead, naming_requests, read_version
 from seqpack_cli.files.places import check_address, split_url
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import OWN_PATTERN

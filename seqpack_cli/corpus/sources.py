@@ -26,8 +26,8 @@ from seqpack_cli.corpus.pairs import Pair
 from seqpack_cli.corpus.remote_files import list_statuses
 from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import Place, find_real_name
 
 STANDARD_INPUT = "-"

@@ -14,18 +14,23 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import naming_failures
 from seqpack_cli.limits import LIMITS
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}  # by protocol
 # Their puts appear as a whole, after size and checksum were compared.
 OBJECT_STORES = (*PACKAGES, "az", "abfs", "abfss")
@@ -249,6 +254,29 @@ def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
 
     num_threads = NUM_AHEAD if end - start > size else 1
     yield from map_ahead(read, range(start, end, size), num_threads=num_threads)
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+) -> Generator[Result, None, None]:
+    """Call a function on every item, in threads, and yield the results in the items' order.
+
+    num_threads=1 uses the calling thread. At most num_threads + 1 results are kept ahead. The
+    threads end with the generator: close it if an exception's traceback would keep it.
+    """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        ahead: deque[Future[Result]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > num_threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 # Writing

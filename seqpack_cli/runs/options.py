@@ -291,14 +291,7 @@ def spell_command(
 
 
 def _spell_options(options: Any) -> Iterator[str]:
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if is_dataclass(value):
-            yield from _spell_options(value)
-            continue
-        flag = spell_flag(each)
-        if value == each.default:
-            continue
+    for _, flag, value in find_given(options):
         if isinstance(value, bool):
             yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
@@ -308,6 +301,16 @@ def _spell_options(options: Any) -> Iterator[str]:
             yield flag
             items = value if isinstance(value, tuple | list) else [value]
             yield ",".join(map(_spell_item, items))
+
+
+def find_given(options: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, flag and value of each field that has not its default, also of nested classes."""
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if is_dataclass(value):
+            yield from find_given(value)
+        elif value != each.default:
+            yield each.name, spell_flag(each), value
 
 
 def spell_flag(each: Field[Any]) -> str:

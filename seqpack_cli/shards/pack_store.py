@@ -18,7 +18,7 @@ from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.runs.run_folder import RunFolder, RunOutput, open_run
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes
@@ -68,7 +68,8 @@ def pack_store(
     started, options = time.monotonic(), source.options
     head = _make_head(source)
     plan = plan_selected(source, workers) if plan is None else plan
-    with open_run(output, head) as run:
+    with hold_folder(output) as run:
+        run.begin(head)
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True

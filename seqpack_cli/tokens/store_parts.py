@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import OpenedFolder
 from seqpack_cli.files.mapping import keep_mapped, let_pages_go, map_regular
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import at
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.indexed_dataset import Index, map_lengths, read_index

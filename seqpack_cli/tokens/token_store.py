@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import OpenedFolder, read_kept_tokenizer
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments

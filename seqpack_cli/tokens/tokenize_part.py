@@ -18,7 +18,7 @@ from seqpack_cli.corpus.document_block import DocumentBlock
 from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
 from seqpack_cli.corpus.kept_fields import FieldReader
 from seqpack_cli.errors import DataError
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.runs.workers import advance
 from seqpack_cli.tokens.columns.part_collector import PartCollector, hash_texts
 from seqpack_cli.tokens.columns.part_columns import columns_name

@@ -29,7 +29,7 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.encoders.agreement import start_loading
@@ -95,14 +95,14 @@ def tokenize(
     # The cluster first: if none answers, no folder is made.
     with (
         open_workers(executor, progress, (*inputs, output)) as workers,
-        hold_folder(output, command=command) as run,
+        hold_folder(RunOutput(output, options, overwrite, command)) as run,
     ):
         if STANDARD_INPUT in inputs:
-            run.check_foreign(overwrite=overwrite)  # before waiting for standard input
+            run.check_foreign()  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
             found = _find_input(inputs, output, options, spool, workers.progress)
             with naming_stray(inputs, found[0]):
-                return _tokenize_sources(run, *found, options, workers, overwrite)
+                return _tokenize_sources(run, *found, options, workers)
 
 
 def _tokenize_sources(
@@ -111,7 +111,6 @@ def _tokenize_sources(
     skipped: Skipped,
     options: TokenizeOptions,
     workers: Workers,
-    overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
     import tokenizers
 
@@ -135,7 +134,7 @@ def _tokenize_sources(
     kept = find_kept(sources, options, text)
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, kept, text)
-    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    run.begin(plan, adapt_plan)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, kept, text)
     if run.manifest is not None:
         run.check_whole(open_store)

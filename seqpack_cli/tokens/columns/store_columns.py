@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import join_items, quote
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder
 from seqpack_cli.files.mapping import keep_mapped, let_pages_go
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import at
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
