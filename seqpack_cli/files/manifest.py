@@ -141,19 +141,6 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
             at(folder / name).check_size(file["bytes"])
 
 
-def check_not_lost(folder: Place, files: list[Any]) -> None:
-    """Raise FolderError unless the files that a run has written still exist at its end."""
-    if not files:  # the run wrote other folders
-        return
-    try:
-        check_files(folder, files, at(folder).find_sizes())
-    except FolderError as error:
-        raise FolderError(
-            f"{error.message}; another program changed it during this run",
-            hint="run the same command again: it writes that file again",
-        ) from error
-
-
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
     """Read the tokenizer.json of a store or of shards, checked against the manifest.
 

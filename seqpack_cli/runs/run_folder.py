@@ -46,7 +46,6 @@ from seqpack_cli.files.manifest import (
     RECEIPT_PATTERN,
     RUN_NAMES,
     check_files,
-    check_not_lost,
     check_outside_runs,
 )
 from seqpack_cli.files.objects import PLAN_NAME, map_ahead
@@ -252,7 +251,14 @@ class RunFolder:
         Raises:
             FolderError: a file is missing, or another run has taken the folder over.
         """
-        check_not_lost(self.path, [*self._files, *files])
+        try:
+            if files:  # else the run wrote other folders
+                check_files(self.path, [*self._files, *files], at(self.path).find_sizes())
+        except FolderError as error:
+            raise FolderError(
+                f"{error.message}; another program changed it during this run",
+                hint="run the same command again: it writes that file again",
+            ) from error
         write_json(self.path / MANIFEST_NAME, manifest)
         self._plan = None
         self._remove_plan()
