@@ -47,6 +47,7 @@ from seqpack_cli.files.manifest import (
     RUN_NAMES,
     check_files,
     check_outside_runs,
+    is_run_folder,
 )
 from seqpack_cli.files.objects import PLAN_NAME, map_ahead
 from seqpack_cli.files.places import NO_FILE, Place, at
@@ -205,36 +206,36 @@ class RunFolder:
         }
         write_json(self.path / RUN_NAME, record)
 
-    def read_receipt(self, name: str, fields: Mapping[str, Kind]) -> dict[str, Any] | None:
-        """Read the receipt of a part or shard; None if it or a file of it is missing or damaged.
-
-        Args:
-            fields: the fields that it must have, name to type.
-        """
-        path = self.path / f"{name}.json"
-        try:
-            receipt = read_json(path)
-            check_fields(receipt, fields, source=path)
-            check_files(self.path, receipt["files"] if "files" in fields else [receipt])
-        except FolderError:
-            return None  # the part or shard is made again
-        return receipt
-
     def read_receipts(
-        self, tasks: dict[str, Task], read: Callable[[Task], dict[str, Any] | None]
+        self,
+        tasks: dict[str, Task],
+        fields: Mapping[str, Kind],
+        check: Callable[[Task, dict[str, Any]], dict[str, Any] | None],
     ) -> list[dict[str, Any] | None]:
-        """Return the receipt of each task, or None; in an object store, many are read at once.
+        """Return the receipt of each task, None if it or a file of it is missing or damaged.
+
+        In an object store, many are read at once.
 
         Args:
             tasks: by the names of their parts or shards.
-            read: returns the receipt of a task, None if it cannot be used.
+            fields: those of a receipt, name to type.
+            check: returns what to use of a receipt, None if it does not belong to the task.
         """
-        found = set(filter(RECEIPT_PATTERN.fullmatch, self._list()))
+        found = {*self._list()}
 
-        def read_one(name: str) -> dict[str, Any] | None:
-            return read(tasks[name]) if f"{name}.json" in found else None
+        def read(name: str) -> dict[str, Any] | None:
+            path = self.path / f"{name}.json"
+            if path.name not in found:
+                return None
+            try:
+                receipt = read_json(path)
+                check_fields(receipt, fields, source=path)
+                check_files(self.path, receipt["files"] if "files" in fields else [receipt])
+                return check(tasks[name], receipt)
+            except FolderError:
+                return None  # the part or shard is made again
 
-        return list(map_ahead(read_one, tasks, num_threads=at(self.path).num_readers))
+        return list(map_ahead(read, tasks, num_threads=at(self.path).num_readers))
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
@@ -366,15 +367,15 @@ def open_split_run(
     with hold_folder(output) as run:
         earlier = find_splits(folder)
         run.folders = sorted({*names, *earlier})
-        strange = [
-            name
-            for name in run.folders
-            if (folder / name).is_symlink() or (name not in earlier and at(folder / name).exists())
+        strange = [name for name in names if name not in earlier and at(folder / name).exists()]
+        kept = [
+            name for name in strange if is_run_folder(folder / name) or not (folder / name).is_dir()
         ]
-        if strange:
+        kept += [name for name in earlier if (folder / name).is_symlink()]
+        if found := kept if output.overwrite else sorted({*strange, *kept}):
             raise FolderError(
-                f"{folder}: holds {join_items(strange)}, which no pack --split wrote",
-                hint=REMOVE_HINT,
+                f"{folder}: holds {join_items(found)}, which no pack --split wrote",
+                hint=REMOVE_HINT if kept else KEEPING_HINT,
             )
         stale = [name for name in run.folders if name not in names]
         run.begin({**plan, REPLACED: stale} if stale else plan)

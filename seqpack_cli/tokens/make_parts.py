@@ -20,7 +20,7 @@ from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError, EncodersDifferError
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE
 from seqpack_cli.tokens.part_setup import AnySetup, PartSetup, PartTask
-from seqpack_cli.tokens.receipts import read_receipt
+from seqpack_cli.tokens.receipts import RECEIPT_FIELDS, check_receipt
 from seqpack_cli.tokens.tokenize_part import tokenize_part
 
 MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
@@ -117,7 +117,9 @@ def count_bytes(tasks: Iterable[PartTask]) -> int:
 def _read_receipts(run: RunFolder, tasks: Sequence[PartTask], setup: AnySetup) -> Receipts:
     """Return the receipt of each part, None for parts without one."""
     named = {task.name: task for task in tasks}
-    found = run.read_receipts(named, lambda task: read_receipt(run, task, setup))
+    fields = {**RECEIPT_FIELDS, **setup.receipt_fields}
+    check = functools.partial(check_receipt, run.path, setup)
+    found = run.read_receipts(named, fields, check)
     return dict(zip(named, found, strict=True))
 
 

@@ -34,23 +34,23 @@ RECEIPT_FIELDS: dict[str, type] = {
 REJECT_TYPES = ([int, int, int, str], [int, int, type(None), str])  # source, record, byte, reason
 
 
-def read_receipt(run: RunFolder, task: PartTask, setup: AnySetup) -> dict[str, Any] | None:
-    """Return the receipt of a finished part, None if it is missing or damaged."""
-    receipt = run.read_receipt(task.name, {**RECEIPT_FIELDS, **setup.receipt_fields})
-    if receipt is None:
-        return None
-    source = run.path / f"{task.name}.json"
+def check_receipt(
+    folder: Place, setup: AnySetup, task: PartTask, receipt: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return the receipt of a finished part, None if it does not agree with the part.
+
+    Raises:
+        FolderError: it is damaged.
+    """
+    source = folder / f"{task.name}.json"
     indices = {source_range.source_index for source_range in task.ranges}
-    try:
-        for entry in receipt["ranges"]:
-            check_fields(entry, RANGE_FIELDS, source=source)
-        for entry in receipt["rejects"]:
-            _check_reject(entry, indices, source=source)
-        _check_counts(receipt["ledger"], source=source)
-        _check_class_names(receipt["class_names"], setup.kept, source=source)
-        setup.check_receipt(receipt, source)
-    except FolderError:
-        return None
+    for entry in receipt["ranges"]:
+        check_fields(entry, RANGE_FIELDS, source=source)
+    for entry in receipt["rejects"]:
+        _check_reject(entry, indices, source=source)
+    _check_counts(receipt["ledger"], source=source)
+    _check_class_names(receipt["class_names"], setup.kept, source=source)
+    setup.check_receipt(receipt, source)
     num_bytes = receipt["ledger"]["num_tokens"] * np.dtype(setup.dtype).itemsize
     found = [(file["name"], file["bytes"]) for file in receipt["files"]]
     names = [f"{task.name}.bin", f"{task.name}.idx", columns_name(task.name)]
