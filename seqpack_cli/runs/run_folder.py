@@ -466,13 +466,13 @@ def _describe_changes(
         record: `run.json` of the earlier run, empty if that is unfinished.
         options: of this run, as the user gave them.
     """
-    # Options lie apart or beside the other fields: both are named by the fields of their class.
-    new, old = {**plan, **plan["options"]}, {**found, **(found.get("options") or {})}
-    differing = [name for name, value in new.items() if not _is_in(value, old.get(name))]
-    if not differing:
+    if _is_in(plan, found):
         return ""
     if found.get("format") != plan["format"] or not _has_maker(found, plan):
         return "was made by another command"
+    # Options lie apart or beside the other fields: both are named by the fields of their class.
+    new, old = ({**each, **each.get("options", {}), "options": None} for each in (plan, found))
+    differing = [name for name, value in new.items() if not _is_in(value, old.get(name))]
     flags = {name: spell_flag(each) for name, (each, _) in list_options(type(options)).items()}
     given = {name for name, *_ in find_given(options)}
     command = record.get("command") or ""
@@ -482,11 +482,11 @@ def _describe_changes(
         given |= {*flags}
 
     def is_cause(name: str) -> bool:
-        return name in given if name in flags else name not in (*FOLLOWING, "options")
+        return name in given if name in flags else name not in FOLLOWING
 
     changes: dict[str, None] = {}  # each once
-    for name in [*filter(is_cause, differing)] or differing:
-        before, after = old.get(name), new[name]
+    for name in [*filter(is_cause, differing)] or differing or ["plan"]:
+        before, after = old.get(name), new.get(name)
         if name == "tokenizer_blake3" and "tokenizer" in record:
             before, after, name = record["tokenizer"], options.tokenizer, "tokenizer"
         if name in flags and before != after:
