@@ -14,7 +14,7 @@ from seqpack_cli.corpus.options import FileOptions
 from seqpack_cli.corpus.sources import STANDARD_INPUT
 from seqpack_cli.corpus.standard_input import read_standard_input
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.inputs import ListedName, find_input, spell_inputs
+from seqpack_cli.files.inputs import Input, ListedName, spell_inputs
 from seqpack_cli.files.places import AnyPath, parse_place, suggest_name
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -45,7 +45,7 @@ def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> li
 def _read_list(path: str) -> bytes:
     if path == STANDARD_INPUT:
         return read_standard_input()
-    source = find_input(str(parse_place(path)))
+    source = Input(str(parse_place(path)))
     try:
         with source.open(source.find_version()[0]) as file:
             return file.read()

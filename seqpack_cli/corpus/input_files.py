@@ -12,9 +12,9 @@ from seqpack_cli.corpus.pairs import Pair, find_prefix, join_pairs
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.saved_datasets import choose_saved_files
 from seqpack_cli.errors import OptionError, SeqpackError
-from seqpack_cli.files.inputs import ListedName, find_input
+from seqpack_cli.files.inputs import ListedName
 from seqpack_cli.files.manifest import find_format, is_run_folder
-from seqpack_cli.files.places import find_local_name, parse_place
+from seqpack_cli.files.places import find_local_name, is_url, parse_place
 
 
 def find_input_files(name: str, search: Search) -> list[Pair]:
@@ -48,7 +48,7 @@ def naming_line(name: str) -> Iterator[None]:
 
 
 def _find_files(name: str, search: Search, *, is_listed: bool) -> list[FoundFile]:
-    find = find_input(name).choose(here=find_local_files, there=find_remote_files)
+    find = find_remote_files if is_url(name) else find_local_files
     found = find(name, search, is_listed=is_listed)
     return choose_saved_files(found, name, search)
 

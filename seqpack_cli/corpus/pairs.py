@@ -11,8 +11,8 @@ from seqpack_cli.corpus.local_files import find_local_files
 from seqpack_cli.corpus.remote_files import find_remote_files
 from seqpack_cli.corpus.skipped import EXCLUDED
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.objects import map_ahead
+from seqpack_cli.files.places import is_url
 
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}
 NUM_THREADS = 16  # that ask for objects
@@ -44,7 +44,7 @@ def join_pairs(files: list[FoundFile], search: Search) -> list[Pair]:
     others = [_name_partner(file.path) for file in files]
     unknown = [name for name in others if name and name not in found and name not in excluded]
     if unknown:
-        num_threads = find_input(unknown[0]).choose(here=1, there=min(NUM_THREADS, len(unknown)))
+        num_threads = min(NUM_THREADS, len(unknown)) if is_url(unknown[0]) else 1
         looked = map_ahead(lambda name: find_one(name, search), unknown, num_threads=num_threads)
         found.update((file.path, file) for file in looked if file is not None)
     pairs: dict[str, Pair] = {}  # by the path of the .bin
@@ -73,7 +73,7 @@ def _name_partner(path: str) -> str:
 
 def find_one(name: str, search: Search) -> FoundFile | None:
     """Find a file by its very name."""
-    find = find_input(name).choose(here=find_local_files, there=find_remote_files)
+    find = find_remote_files if is_url(name) else find_local_files
     try:
         found = find(name, search, is_listed=True)
     except OptionError:

@@ -15,6 +15,7 @@ from seqpack_cli.corpus.parquet_columns import look_up
 from seqpack_cli.corpus.parquet_pages import bound_length, find_chunks, find_first_page
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.errors import DataError, MachineError
+from seqpack_cli.files.places import is_url
 from seqpack_cli.limits import LIMITS
 
 Columns = Sequence[str | None]  # names; None is a column of nulls
@@ -131,7 +132,8 @@ def _open(source: Source) -> Any:
         ) from error
     try:
         file = pq.ParquetFile(
-            source.input.open_natively(source.num_bytes),
+            # pyarrow opens a path itself, and reads it faster
+            source.input.open(source.num_bytes) if is_url(source.location) else source.location,
             buffer_size=LIMITS.read_bytes,
             pre_buffer=False,
             page_checksum_verification=True,  # if the file has checksums

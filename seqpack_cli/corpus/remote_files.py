@@ -16,11 +16,9 @@ from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.formats import Formats, find_file_format
 from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.inputs import find_input
 from seqpack_cli.files.manifest import is_run_folder
-from seqpack_cli.files.objects import PACKAGES, Url, naming_requests, read_version
-from seqpack_cli.files.places import check_address, split_url
+from seqpack_cli.files.objects import PACKAGES, Url, map_ahead, naming_requests, read_version
+from seqpack_cli.files.places import check_address, is_url, split_url
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import OWN_PATTERN
 
@@ -32,7 +30,7 @@ def list_statuses(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     A listing has 1,000 objects in a request, which takes as long as the status of a few objects.
     """
-    urls = {name for name in names if find_input(name).choose(here=False, there=True)}
+    urls = set(filter(is_url, names))
     folders = Counter(url.rpartition("/")[0] for url in urls)
     statuses: dict[str, dict[str, Any]] = {}
     for folder, count in folders.items():

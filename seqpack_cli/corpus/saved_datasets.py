@@ -16,7 +16,7 @@ from seqpack_cli.corpus.folder_walk import FoundFile, Search
 from seqpack_cli.corpus.pairs import find_one
 from seqpack_cli.corpus.skipped import UNLISTED_ARROW, UNNAMED_JSON
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.inputs import Input
 
 STATE_NAME = "state.json"
 OWN_NAMES = (STATE_NAME, "dataset_info.json")
@@ -99,7 +99,7 @@ def _list_data_files(path: str) -> list[str] | None:
 def _read_json(path: str) -> Any:
     """Return what a file holds, None if it is missing or is not JSON."""
     with contextlib.suppress(OSError, FolderError, ValueError, RecursionError):
-        data = find_input(path).read()
+        data = Input(path).read()
         return None if data is None else json.loads(data)
     return None
 

@@ -26,9 +26,9 @@ from seqpack_cli.corpus.pairs import Pair
 from seqpack_cli.corpus.remote_files import list_statuses
 from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Skipped
 from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
-from seqpack_cli.files.places import Place, find_real_name
+from seqpack_cli.files.inputs import Input
+from seqpack_cli.files.objects import map_ahead
+from seqpack_cli.files.places import Place, find_real_name, is_url
 
 STANDARD_INPUT = "-"
 NUM_THREADS = 32  # that ask for objects, if several are named
@@ -54,9 +54,9 @@ class Source(NamedTuple):
         return self.spool or self.path
 
     @property
-    def input(self) -> LocalInput | RemoteInput:
+    def input(self) -> Input:
         """Return the reader of the file."""
-        return find_input(self.location)
+        return Input(self.location)
 
     @property
     def name(self) -> str:
@@ -183,7 +183,7 @@ def _find_input_files(name: str, spool: str | None, search: Search) -> list[Pair
 
 def _count_threads(inputs: Sequence[str]) -> int:
     """Return the number of threads that find the inputs: requests for objects take turns in one."""
-    most = max(find_input(name).choose(here=1, there=NUM_THREADS) for name in inputs)
+    most = max(NUM_THREADS if is_url(name) else 1 for name in inputs)
     return min(most, len(inputs))
 
 

@@ -21,7 +21,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
 from seqpack_cli.tokens.imports.id_formats import ID_FORMATS, check_options_used, hash_input
 from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS as FACTS
@@ -96,7 +96,7 @@ def import_store(
         raise OptionError(f"{STANDARD_INPUT}: import does not read standard input", hint)
     with (
         open_workers(executor, progress, (*inputs, output)) as workers,
-        hold_folder(output, command=command) as run,
+        hold_folder(RunOutput(output, options, overwrite, command)) as run,
     ):
         sources, skipped = find_sources(
             inputs,
@@ -107,7 +107,7 @@ def import_store(
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             workers.progress.on_notice(note)
         check_options_used(sources, options)
-        return _import_sources(run, sources, skipped, options, workers, overwrite)
+        return _import_sources(run, sources, skipped, options, workers)
 
 
 def _import_sources(
@@ -116,7 +116,6 @@ def _import_sources(
     skipped: Skipped,
     options: ImportOptions,
     workers: Workers,
-    overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     vocabulary, tokenizer_json = find_vocabulary(options)
@@ -126,7 +125,7 @@ def _import_sources(
         workers.progress.on_notice(note)
     tasks, all_kept = make_tasks(sources, options), list_kept(fields, kept)
     plan = make_plan(sources, vocabulary, options, fields, all_kept)
-    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    run.begin(plan, adapt_plan)
     setup = ImportSetup(run.path, vocabulary, options, fields, all_kept)
     if run.manifest is not None:
         run.check_whole(open_store)
