@@ -43,8 +43,8 @@ from machine import find_commit
 from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_shards, pack
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.packed_stores import open_packed_stores

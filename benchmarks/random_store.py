@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from seqpack_cli.corpus.sources import Source
 from seqpack_cli.files.places import at
-from seqpack_cli.runs.run_folder import hold_folder
+from seqpack_cli.runs.run_folder import RunOutput, hold_folder
 from seqpack_cli.tokens.manifest import describe_plan, make_manifest
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_files import (
@@ -47,8 +47,8 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
     source = Source(f"{num_tokens} tokens, {mean_length} a sequence", "txt", "line", num_tokens)
     options = {**TokenizeOptions().record(), "chat": {}, "keep": []}
     plan = describe_plan("tokenize", vocabulary, options, [source])
-    with hold_folder(folder) as run:
-        run.begin(plan, overwrite=False)
+    with hold_folder(RunOutput(folder)) as run:
+        run.begin(plan)
         if run.manifest is not None:
             return
         with at(folder / "tokenizer.json").publish() as file:

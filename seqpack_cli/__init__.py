@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.runs.version import __version__ as __version__
+__version__ = "0.1.0"  # which all workers of a run must have
 
 if TYPE_CHECKING:
     from seqpack_cli.batching.options import PackOptions

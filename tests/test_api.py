@@ -264,7 +264,7 @@ def test_no_path_is_taken_that_only_pathlib_has() -> None:
 
 @pytest.mark.parametrize("inputs", [b"corpus", 3, None, [b"corpus"], [3]])
 def test_inputs_of_another_type_are_refused(inputs: Any, work: Path) -> None:
-    with pytest.raises(TypeError, match=r"^inputs is .*, expected str, PathLike, Url or a seq"):
+    with pytest.raises(TypeError, match=r"^inputs is .*, expected str \| PathLike"):
         seqpack.tokenize(inputs, "other")
     assert not Path("other").exists()
 
@@ -504,7 +504,7 @@ def test_options_are_keywords(tmp_path: Path) -> None:
     )
     for given, words in (
         ({"max_lenght": 4}, "tokenize has no option 'max_lenght'; did you mean 'max_length'?"),
-        ({"max_length": "4"}, "max_length is '4', expected int or None"),
+        ({"max_length": "4"}, "max_length is '4', expected int | None"),
         ({"max_length": 4, "options": same}, "tokenize takes options or max_length, not both"),
     ):
         with pytest.raises(TypeError, match=f"^{re.escape(words)}$"):

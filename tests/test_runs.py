@@ -913,3 +913,48 @@ def test_inputs_that_differ_are_named(tmp_path: Path, monkeypatch: pytest.Monkey
     Path("b.txt").write_text("other\n")
     result = run("tokenize", "a.txt", "b.txt", "-o", "store")
     assert "holds a run that differs: b.txt has changed; it was made by: seqpack" in result.stderr
+
+
+# (command that was run, command that is refused, exactly what it says has changed)
+DIFFERENCES = [
+    ("pack t u", "pack t u --layout padded", "was --layout packed, is padded"),
+    ("pack t u", "pack u", "../t has changed or is not among the inputs"),
+    ("pack t u", "pack t u v", "other stores, or another order"),
+    ("pack t u --shuffle --seed 1", "pack t u --shuffle", "was --seed 1, is 0"),
+    ("pack t --decoder u", "pack t --decoder v", "the decoder has changed"),
+    (
+        "pack t --split x=0.5,y=0.5",
+        "pack t --split x=0.5,y=0.5 --split-seed 1",
+        "was --split-seed 0, is 1",
+    ),
+    ("tokenize a.txt b.txt", "tokenize c.txt b.txt", "c.txt is new, a.txt is not among the inputs"),
+    ("tokenize a.txt --eos <eos>", "tokenize a.txt", "was --eos <eos>, is no --eos"),
+    ("tokenize a.txt --format text", "tokenize a.txt", "was --format text, is auto"),
+    ("tokenize j.jsonl --keep l", "tokenize j.jsonl --keep l:text", "was --keep l:int, is l:text"),
+]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three texts, their stores, and records."""
+    folder = tmp_path_factory.mktemp("three")
+    (folder / "j.jsonl").write_text('{"text": "one two", "l": 1}\n' * 9)
+    for name, store in zip("abc", "tuv", strict=True):
+        text = folder / f"{name}.txt"
+        text.write_text("".join(f"{name} {number}\n" for number in range(40)))
+        assert run("tokenize", text, "-o", folder / store, "-q").exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize(("first", "second", "change"), DIFFERENCES)
+def test_a_run_that_differs_is_told_what_changed_and_nothing_else(
+    three: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, change: str
+) -> None:
+    monkeypatch.chdir(three)
+    assert run(*first.split(), "-o", "out", "-q", "--overwrite").exit_code == 0
+    result = run(*second.split(), "-o", "out")
+    shutil.rmtree("out")
+    assert result.exit_code == 4
+    told = result.stderr.partition("differs: ")[2].partition("; it was made by: ")
+    assert told[0] == change
+    assert told[2].startswith(f"seqpack {' '.join(first.split()[:2])}")

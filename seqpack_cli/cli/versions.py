@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from seqpack_cli.runs.version import __version__
+from seqpack_cli import __version__
 
 # Required packages, then those of the extras.
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "blake3", "xxhash", "click", "tqdm")

@@ -42,10 +42,9 @@ from seqpack_cli.errors import (
     join_items,
     quote,
 )
-from seqpack_cli.files.ahead import map_ahead
-from seqpack_cli.files.inputs import ListedName, find_input, spell_inputs
+from seqpack_cli.files.inputs import Input, ListedName, spell_inputs
 from seqpack_cli.files.manifest import RUN_NAMES, find_format, is_run_folder
-from seqpack_cli.files.objects import PACKAGES, Url, naming_requests, read_version
+from seqpack_cli.files.objects import PACKAGES, Url, map_ahead, naming_requests, read_version
 from seqpack_cli.files.places import (
     AnyPath,
     Place,
@@ -189,7 +188,7 @@ def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> li
 def _read_list(path: str) -> bytes:
     if path == STANDARD_INPUT:
         return read_standard_input()
-    source = find_input(str(parse_place(path)))
+    source = Input(str(parse_place(path)))
     try:
         with source.open(source.find_version()[0]) as file:
             return file.read()
@@ -907,7 +906,7 @@ def _list_statuses(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _read_json(path: str) -> Any:
     """Return what a file holds, None if it is missing or is not JSON."""
     with contextlib.suppress(OSError, FolderError, ValueError, RecursionError):
-        data = find_input(path).read()
+        data = Input(path).read()
         return None if data is None else json.loads(data)
     return None
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, IMPORT, SAVE_IDS, UNPACK
 from seqpack_cli.errors import DataError, MachineError, OptionError, quote
-from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
+from seqpack_cli.files.inputs import Input
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.limits import LIMITS
 
@@ -84,9 +84,9 @@ class Source(NamedTuple):
         return self.spool or self.path
 
     @property
-    def input(self) -> LocalInput | RemoteInput:
+    def input(self) -> Input:
         """Return the reader of the file."""
-        return find_input(self.location)
+        return Input(self.location)
 
     @property
     def name(self) -> str:

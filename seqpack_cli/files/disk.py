@@ -266,8 +266,6 @@ def make_folder(folder: Path) -> list[Path]:
                 except FileExistsError:
                     if not path.is_dir():
                         raise
-                except FileNotFoundError as error:  # its parent exists: /proc, for example
-                    raise PermissionError(errno.EPERM, "cannot create a folder here") from error
         for path in reversed(new_folders):
             sync_folder(path.parent)
     except BaseException:

@@ -29,7 +29,9 @@ from seqpack_cli.files.places import Place, at, suggest_name
 MANIFEST_NAME = "manifest.json"
 RUN_NAMES = frozenset((MANIFEST_NAME, PLAN_NAME))
 SIDE = "side"  # field of a manifest of pairs as one side sees it: which side that is
-FORMAT_FIELD = re.compile(rb'\s*\{\s*"format":\s*"([a-z.]+)"')  # the first field that we write
+FORMAT_FIELD = re.compile(
+    rb'\s*\{\s*"format":\s*"(seqpack\.[a-z]+)"'
+)  # the first field that we write
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
 MAX_FAILURE = 1000  # characters of the error to show
@@ -88,24 +90,20 @@ def read_manifest(
     return manifest, blake3(data).hexdigest(), find_size
 
 
-def find_format(folder: Place) -> object:
-    """Return the format that a folder's manifest names, from its first bytes."""
-    manifest = folder / MANIFEST_NAME
-    if not at(manifest).exists():
-        return None
-    return _read_format(manifest) or read_json(manifest).get("format")
-
-
-def _read_format(path: Place) -> str | None:
-    head = FORMAT_FIELD.match(at(path).read_some(HEAD_BYTES))
-    return head[1].decode() if head else None
+def find_format(folder: Place, name: str = MANIFEST_NAME) -> str | None:
+    """Return the format that a folder's manifest names in its first bytes."""
+    head = b""
+    if at(folder / name).exists():
+        head = at(folder / name).read_some(HEAD_BYTES)
+    found = FORMAT_FIELD.match(head)
+    return found[1].decode() if found else None
 
 
 def is_run_folder(folder: Place) -> bool:
     """Return whether a folder has a manifest or plan that seqpack wrote."""
     for name in sorted(RUN_NAMES):
         with contextlib.suppress(SeqpackError):  # something else may have this name
-            if str(_read_format(folder / name)).startswith("seqpack."):
+            if find_format(folder, name) is not None:
                 return True
     return False
 
@@ -139,19 +137,6 @@ def check_files(folder: Place, files: list[Any], find_size: FindSize | None = No
         name = check_name(file["name"], source=folder)
         if find_size is None or find_size(name) != file["bytes"]:
             at(folder / name).check_size(file["bytes"])
-
-
-def check_not_lost(folder: Place, files: list[Any]) -> None:
-    """Raise FolderError unless the files that a run has written still exist at its end."""
-    if not files:  # the run wrote other folders
-        return
-    try:
-        check_files(folder, files, at(folder).find_sizes())
-    except FolderError as error:
-        raise FolderError(
-            f"{error.message}; another program changed it during this run",
-            hint="run the same command again: it writes that file again",
-        ) from error
 
 
 def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
@@ -229,7 +214,7 @@ def _unfinished_error(folder: Place) -> FolderError:
 def _find_writer(found: dict[str, Any]) -> tuple[str, str]:
     """Return the command that wrote a manifest or plan, "" if it is unknown, and its pieces."""
     command, item = WRITERS.get(str(found.get("format")), ("", "part"))
-    return "import" if found.get("made_by") == "import" else command, item
+    return str(found.get("made_by", command)), item
 
 
 def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) -> str | None:

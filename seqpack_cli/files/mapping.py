@@ -73,12 +73,9 @@ def keep_mapped(
     """
     found = kept.get(number)
     if found is None:
-        found = make(number)
-        if len(kept) >= max_kept:
-            numbers = tuple(kept)  # copied in one step: other threads may change it
-            for oldest in numbers[: len(numbers) - max_kept + 1]:
-                kept.pop(oldest, None)
-        kept[number] = found
+        found = kept[number] = make(number)
+        for oldest in tuple(kept)[:-max_kept]:  # copied in one step: other threads may change it
+            kept.pop(oldest, None)
     return found
 
 

@@ -14,18 +14,23 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import naming_failures
 from seqpack_cli.limits import LIMITS
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}  # by protocol
 # Their puts appear as a whole, after size and checksum were compared.
 OBJECT_STORES = (*PACKAGES, "az", "abfs", "abfss")
@@ -50,8 +55,7 @@ VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would use the object 
 REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
 UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # some servers answer so
 NUM_AHEAD = 3  # ranges requested ahead of the one in use
-NUM_REMOVED = 1000  # objects per request, the most that S3 accepts
-NUM_THREADS = 16  # for removing objects one by one, in other object stores
+NUM_THREADS = 16  # of requests to remove objects
 
 
 @functools.cache
@@ -251,6 +255,29 @@ def iter_object(url: Url, start: int, end: int) -> Iterator[bytes]:
     yield from map_ahead(read, range(start, end, size), num_threads=num_threads)
 
 
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+) -> Generator[Result, None, None]:
+    """Call a function on every item, in threads, and yield the results in the items' order.
+
+    num_threads=1 uses the calling thread. At most num_threads + 1 results are kept ahead. The
+    threads end with the generator: close it if an exception's traceback would keep it.
+    """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        ahead: deque[Future[Result]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > num_threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
 # Writing
 
 
@@ -318,33 +345,20 @@ def create_object(url: Url, data: bytes) -> bool:
     return True
 
 
-def remove_objects(urls: Iterable[Url]) -> None:
+def remove_objects(urls: Sequence[Url]) -> None:
     """Remove those objects of one folder that exist.
 
     Raises:
         FolderError: another run has taken the folder over.
         MachineError: the object store refuses or fails; some of them may be removed.
     """
-    urls = list(urls)
+
+    def remove(url: Url) -> None:
+        system, key = url.open_file_system()
+        with naming_requests(url), contextlib.suppress(FileNotFoundError):
+            system.rm_file(key)  # `rm` would expand globs in the name
+
     for url in urls[:1]:
         check_own(url)
-
-    def remove(some: list[Url]) -> None:
-        system, key = some[0].open_file_system()
-        answer: dict[str, Any] = {}
-        with naming_requests(some[0]), contextlib.suppress(FileNotFoundError):
-            if len(some) == 1:
-                system.rm_file(key)
-            else:  # s3fs's `rm` would expand globs and hide failures
-                keys = [{"Key": url.key.partition("/")[2]} for url in some]
-                bucket, what = key.partition("/")[0], {"Objects": keys, "Quiet": True}
-                answer = system.call_s3("delete_objects", Bucket=bucket, Delete=what)
-        for error in answer.get("Errors", []):
-            message = f"{some[0].parent}: {error.get('Key')}: {error.get('Message')}"
-            raise MachineError(message, hint=ACCESS_HINT)
-
-    is_s3 = urls and PACKAGES.get(urls[0].protocol) == "s3fs"
-    size = NUM_REMOVED if is_s3 else 1
-    groups = [urls[first : first + size] for first in range(0, len(urls), size)]
-    for _ in map_ahead(remove, groups, num_threads=min(NUM_THREADS, max(1, len(groups)))):
+    for _ in map_ahead(remove, urls, num_threads=NUM_THREADS if len(urls) > 1 else 1):
         pass

@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place, suggest_name
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"
@@ -48,10 +49,15 @@ def names_folder(name: AnyPath) -> bool:
 
 
 def check_new_name(path: Place) -> None:
-    """Raise if a path is a folder, or its own folder is missing or inside a store or shards."""
-    at(path).check_new_file()
-    if path.is_dir():
-        raise FolderError(f"{path}: a folder, expected a file", hint=OTHER_NAME)
+    """Raise FolderError if a name is not free for a file, or may not be one."""
+    folder = path.parent
+    if isinstance(path, Path) and not folder.is_dir():
+        hint = "create it, or choose another name"
+        raise FolderError(f"{folder}: no such folder{suggest_name(folder)}", hint=hint)
+    if at(path).exists():  # a name may be too long to look at
+        for kind, is_it in (("symbolic link", path.is_symlink), ("folder", path.is_dir)):
+            if is_it():
+                raise FolderError(f"{path}: a {kind}, expected a file", hint=OTHER_NAME)
     check_outside_runs(path)
 
 

@@ -390,18 +390,6 @@ class At:
             return Url(str(self.place), run=find_object(path)[1])
         return self.place
 
-    def check_new_file(self) -> None:
-        """Raise FolderError if the name is a link, or its folder does not exist."""
-        folder = self.place.parent
-        if isinstance(self.place, Path) and not folder.is_dir():
-            hint = "create it, or choose another name"
-            raise FolderError(f"{folder}: no such folder{suggest_name(folder)}", hint=hint)
-        if self.exists() and self.place.is_symlink():  # a name may be too long to look at
-            raise FolderError(
-                f"{self.place}: a symbolic link, expected a file or nothing",
-                hint="choose another name",
-            )
-
     def remove_left_overs(self, name: str | None = None) -> None:
         """Remove what killed writers left in this folder, of one file or of all."""
         if isinstance(self.place, Url):

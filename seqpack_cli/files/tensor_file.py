@@ -8,7 +8,6 @@ size, so that all of them are aligned.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.disk import HashingWriter, open_regular
+from seqpack_cli.files.disk import naming_writes
 from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.limits import LIMITS
@@ -34,7 +33,6 @@ NAME_OF_DTYPE = {
 }
 MAX_HEADER_BYTES = 1 << 20  # ours has about 1,000; the format allows 100 MB
 ALIGNMENT = 8
-_NUMBERS = itertools.count()  # of spools: a file may have several, each with its own file
 
 
 @dataclass(frozen=True)
@@ -154,12 +152,13 @@ class Spool:
     """
 
     def __init__(self, place: Place, stack: ExitStack) -> None:
+        import tempfile  # takes 5 ms, so not at the top
+
         self.num_bytes = 0
         self._place = place
-        self._stack = stack
-        self._waiting: list[bytes] = []
-        self._num_waiting = 0
-        self._file: HashingWriter | None = None
+        folder = str(place.parent) if isinstance(place, Path) else None
+        file = tempfile.SpooledTemporaryFile(LIMITS.spool_bytes, dir=folder)  # noqa: SIM115
+        self._file = stack.enter_context(file)
 
     def write(self, data: bytes) -> None:
         """Add bytes.
@@ -167,20 +166,13 @@ class Spool:
         Raises:
             MachineError: the disk is full.
         """
-        self._waiting.append(data)
-        self._num_waiting += len(data)
+        with naming_writes(self._place):
+            self._file.write(data)
         self.num_bytes += len(data)
-        if self._num_waiting > LIMITS.spool_bytes:
-            if self._file is None:
-                create = self._stack.enter_context(at(self._place.parent).temporary_files())
-                self._file = create(f"{self._place.name}-{next(_NUMBERS)}")
-            self._file.write(b"".join(self._waiting))
-            self._waiting, self._num_waiting = [], 0
 
     def read(self) -> Iterator[np.ndarray]:
         """Yield all bytes in order, uint8."""
-        if self._file is not None:
-            with open_regular(self._file.temporary, num_bytes=self._file.num_bytes) as file:
-                while block := file.read(LIMITS.read_bytes):
-                    yield np.frombuffer(block, np.uint8)
-        yield np.frombuffer(b"".join(self._waiting), np.uint8)
+        with naming_writes(self._place):
+            self._file.seek(0)  # writes what is buffered
+        while block := self._file.read(LIMITS.read_bytes):
+            yield np.frombuffer(block, np.uint8)

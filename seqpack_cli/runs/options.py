@@ -10,10 +10,12 @@ Neither this module nor those of options classes import numpy: `--help` is made 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
 import operator
+import re
 import shlex
 import types
 import typing
@@ -127,38 +129,31 @@ def takes_options(
     """
 
     def decorate(function: Callable[Parameters, Returned]) -> Callable[..., Returned]:
-        checked = checks_arguments(function)
-        signature = inspect.signature(function)
+        checked, signature = checks_arguments(function), inspect.signature(function)
+        own = signature.parameters
         named = {name: what for what, kind in kinds.items() for name in list_options(kind)}
 
         @functools.wraps(function)
         def called(*args: Any, **keywords: Any) -> Returned:
-            given = signature.bind_partial(*args).arguments.keys() | keywords.keys()
             values: dict[str, dict[str, Any]] = {}
-            for name in [name for name in keywords if name not in signature.parameters]:
+            for name in [name for name in keywords if name not in own]:
                 if name not in named:
-                    raise TypeError(
-                        _refuse(function.__name__, name, [*named, *signature.parameters])
-                    )
+                    near = difflib.get_close_matches(name, [*named, *own], 1)
+                    meant = "".join(f"; did you mean {each!r}?" for each in near)
+                    raise TypeError(f"{function.__name__} has no option {name!r}{meant}")
                 values.setdefault(named[name], {})[name] = keywords.pop(name)
             for parameter, found in values.items():
-                if parameter in given:
+                if parameter in keywords or parameter in [*own][: len(args)]:
                     words = " and ".join(found)
                     raise TypeError(f"{function.__name__} takes {parameter} or {words}, not both")
                 keywords[parameter] = make_options(kinds[parameter], found)
             return checked(*args, **keywords)
 
         more = inspect.Parameter("keywords", inspect.Parameter.VAR_KEYWORD)
-        own = signature.parameters.values()
-        called.__signature__ = signature.replace(parameters=[*own, more])  # type: ignore[attr-defined]
+        called.__signature__ = signature.replace(parameters=[*own.values(), more])  # type: ignore[attr-defined]
         return called
 
     return decorate
-
-
-def _refuse(function: str, name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"{function} has no option {name!r}" + "".join(f"; did you mean {x!r}?" for x in near)
 
 
 def checks_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
@@ -184,13 +179,14 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 
     >>> convert("max_length", "5", int | None)
     Traceback (most recent call last):
-    TypeError: max_length is '5', expected int or None
+    TypeError: max_length is '5', expected int | None
     """
     if type(value) is kind:  # the loaders' own arguments, for every batch
         return value
     converted = _convert(value, kind)
     if converted is WRONG:
-        raise TypeError(f"{name} is {quote(value)}, expected {_spell(kind)}")
+        expected = re.sub(r"\w+\.", "", inspect.formatannotation(kind))
+        raise TypeError(f"{name} is {quote(value)}, expected {expected}")
     return converted
 
 
@@ -208,7 +204,9 @@ def _convert(value: Any, kind: Any) -> Any:
     if origin in (Sequence, Collection, tuple):
         return _convert_items(value, typing.get_args(kind)[0], is_ordered=origin is not Collection)
     if origin is int:
-        return _convert_int(value)
+        with contextlib.suppress(TypeError):
+            return WRONG if isinstance(value, bool) else operator.index(value)
+        return WRONG
     if origin is str and isinstance(value, str):
         return str.__str__(value)  # str() asks the subclass, and an enum returns its own name
     if origin is bool and type(value).__name__ in ("bool", "bool_"):
@@ -220,13 +218,6 @@ def _convert(value: Any, kind: Any) -> Any:
     return value if isinstance(value, origin) else WRONG
 
 
-def _convert_int(value: Any) -> Any:
-    try:
-        return WRONG if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return WRONG
-
-
 def _convert_items(value: Any, kind: Any, *, is_ordered: bool) -> Any:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
         return WRONG
@@ -234,29 +225,6 @@ def _convert_items(value: Any, kind: Any, *, is_ordered: bool) -> Any:
         return WRONG  # its order would differ from run to run
     items = tuple(_convert(item, kind) for item in value)
     return WRONG if any(item is WRONG for item in items) else items
-
-
-def _spell(kind: Any) -> str:
-    """Name a type for people.
-
-    >>> _spell(str | Sequence[int] | None)
-    'str, a sequence of int or None'
-    """
-    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    *names, last = (_spell_member(member) for member in members)
-    return f"{', '.join(names)} or {last}" if names else last
-
-
-def _spell_member(kind: Any) -> str:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind is types.NoneType:
-        return "None"
-    if origin is Callable:
-        return "a function"
-    if origin in (Sequence, Collection, tuple):
-        item = arguments[0]
-        return f"a sequence of {item.__name__}" if isinstance(item, type) else "a sequence of them"
-    return str(getattr(origin or kind, "__name__", kind))
 
 
 def spell_command(
@@ -291,14 +259,7 @@ def spell_command(
 
 
 def _spell_options(options: Any) -> Iterator[str]:
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if is_dataclass(value):
-            yield from _spell_options(value)
-            continue
-        flag = spell_flag(each)
-        if value == each.default:
-            continue
+    for _, flag, value in find_given(options):
         if isinstance(value, bool):
             yield flag if value else f"--no-{flag.removeprefix('--')}"
         elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
@@ -308,6 +269,16 @@ def _spell_options(options: Any) -> Iterator[str]:
             yield flag
             items = value if isinstance(value, tuple | list) else [value]
             yield ",".join(map(_spell_item, items))
+
+
+def find_given(options: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, flag and value of each field that has not its default, also of nested classes."""
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if is_dataclass(value):
+            yield from find_given(value)
+        elif value != each.default:
+            yield each.name, spell_flag(each), value
 
 
 def spell_flag(each: Field[Any]) -> str:

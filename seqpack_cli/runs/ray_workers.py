@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from seqpack_cli import __version__
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import Limits, set_limits
-from seqpack_cli.runs.version import __version__
 from seqpack_cli.runs.workers import (
     FEWER_HINT,
     Executor,

@@ -16,10 +16,11 @@ import platform
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from seqpack_cli import __version__
 from seqpack_cli.errors import (
     DataError,
     FolderError,
@@ -29,7 +30,6 @@ from seqpack_cli.errors import (
     quote,
 )
 from seqpack_cli.files import disk
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.json_files import (
     Kind,
@@ -46,12 +46,12 @@ from seqpack_cli.files.manifest import (
     RECEIPT_PATTERN,
     RUN_NAMES,
     check_files,
-    check_not_lost,
     check_outside_runs,
+    is_run_folder,
 )
-from seqpack_cli.files.objects import PLAN_NAME
+from seqpack_cli.files.objects import PLAN_NAME, map_ahead
 from seqpack_cli.files.places import NO_FILE, Place, at
-from seqpack_cli.runs.version import __version__
+from seqpack_cli.runs.options import find_given, list_options, spell_flag
 
 RUN_NAME = "run.json"
 REMAKE_HINT = "pass --overwrite to make it again"
@@ -73,10 +73,12 @@ NAMES = {  # of the files that a run writes, by the format of its manifest
     FORMAT_OF_SPLITS: r"(manifest|plan|run)\.json",
 }
 OWN_PATTERN = re.compile("|".join(NAMES.values()))
-# Fields of a plan that are options, and those that follow from other fields.
-OPTIONS_APART = ("layout", "padding_side", "pad_id", "split_seed", "split_by")
-FOLLOWING = ("dtype", "vocab_size", "max_id", "bos_id", "eos_id", "unk_id", "columns", "splits")
-FLAGS = {"file_format": "format", "ignore_fields": "ignore-field"}  # of other names than the field
+# Fields of a plan that follow from other fields.
+FOLLOWING = (
+    *("dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id"),
+    *("columns", "splits", REPLACED),
+)
+SAID = {"chat": "chat template", "tokenizer_blake3": "tokenizer"}
 Task = TypeVar("Task")
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
@@ -85,61 +87,82 @@ class DifferentRunError(FolderError):
     """A folder holds a run with other options or input."""
 
 
+@dataclass(frozen=True)
+class RunOutput:
+    """Where a run writes, and how.
+
+    Args:
+        options: the options class of the command, as the user gave it.
+        overwrite: replace what an earlier run of the same command wrote there.
+        command: the command line, for `run.json`.
+        within: the run that this one is a part of, so that nobody else writes there.
+    """
+
+    folder: Place
+    options: Any = None
+    overwrite: bool = False
+    command: str | None = None
+    within: RunFolder | None = None
+
+
 class RunFolder:
     """The folder of a run, held by its lock; `path` is the place to write to, once it has begun."""
 
-    def __init__(self, path: Place, command: str | None = None, *, is_part: bool = False) -> None:
-        self.path = path
-        self.command = command  # which does the same run
-        self.is_part = is_part  # of another run, which nobody else writes to
+    def __init__(self, output: RunOutput) -> None:
+        self.path = output.folder
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
         self.folders: Collection[str] = ()  # below it, of runs that are parts of this one
+        self._output = output
         self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
         self._files: list[dict[str, Any]] = []  # other than parts or shards
 
-    def check_foreign(self, *, overwrite: bool) -> None:
-        """Raise FolderError if the folder holds files that seqpack did not write."""
-        names = set(self._list()).difference(self.folders)
-        foreign = sorted(name for name in names if not OWN_PATTERN.fullmatch(name))
-        what, hint = "other files", KEEPING_HINT
-        if set(find_splits(self.path) or ()).intersection(foreign):
-            what, hint = "splits", SAME_COMMAND_HINT
-        if foreign and not (overwrite and hint == KEEPING_HINT):
+    def check_foreign(self) -> list[str]:
+        """Return the names in the folder.
+
+        Raises:
+            FolderError: seqpack did not write all of them.
+        """
+        names = self._list()
+        foreign = sorted(
+            name for name in {*names} - {*self.folders} if not OWN_PATTERN.fullmatch(name)
+        )
+        is_split = bool(foreign) and bool({*foreign} & {*find_splits(self.path)})
+        if foreign and (is_split or not self._output.overwrite):
+            what = "splits" if is_split else "other files"
             raise FolderError(
                 f"{self.path}: holds {what} ({join_items(foreign)}), expected an empty folder",
-                hint=hint,
+                hint=SAME_COMMAND_HINT if is_split else KEEPING_HINT,
             )
+        return names
 
-    def begin(
-        self, plan: dict[str, Any], *, overwrite: bool, adapt: Adapt = lambda earlier, _: earlier
-    ) -> None:
+    def begin(self, plan: dict[str, Any], adapt: Adapt = lambda earlier, _: earlier) -> None:
         """Begin a new run or continue an equal one; if that is complete, set `manifest`.
 
         Args:
             plan: everything that decides the bytes; the manifest of a finished run has its values.
-            overwrite: remove an earlier store or shards, but never other files.
             adapt: takes the plan of an unfinished run and the new plan; returns the former with the
                 values of the latter where they do not change what that run has finished.
 
         Raises:
             FolderError: the folder holds another run or foreign files.
         """
-        if overwrite:
+        if self._output.overwrite:
             _remove_own_files(self.path, plan)
-        self.check_foreign(overwrite=overwrite)
+        names = self.check_foreign()
         try:
-            self.manifest = self._read_equal_manifest(plan, adapt)
+            self.manifest = self._read_equal_manifest(plan, adapt, names)
         except DifferentRunError:
-            if not self.is_part:
+            if self._output.within is None:
                 raise
             _remove_own_files(self.path, plan)
+            names = [PLAN_NAME]
         if self.manifest is not None:
             self._remove_plan()
             return
-        has_plan = PLAN_NAME in self._list()
-        path = at(self.path).begin_run(encode_lines(plan), replace=has_plan)
+        path = at(self.path).begin_run(encode_lines(plan), replace=PLAN_NAME in names)
         if path is None:  # another run began at the same moment: compare its plan
-            self.begin(plan, overwrite=False, adapt=adapt)
+            self._output = replace(self._output, overwrite=False)
+            self.begin(plan, adapt)
         else:
             self.path, self._plan = path, plan
 
@@ -175,39 +198,44 @@ class RunFolder:
         """
         own = {"seqpack": __version__, "python": platform.python_version()}
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"command": self.command, "date": date, **done, "versions": {**own, **versions}}
+        record = {
+            "command": self._output.command,
+            "date": date,
+            **done,
+            "versions": {**own, **versions},
+        }
         write_json(self.path / RUN_NAME, record)
 
-    def read_receipt(self, name: str, fields: Mapping[str, Kind]) -> dict[str, Any] | None:
-        """Read the receipt of a part or shard; None if it or a file of it is missing or damaged.
-
-        Args:
-            fields: the fields that it must have, name to type.
-        """
-        path = self.path / f"{name}.json"
-        try:
-            receipt = read_json(path)
-            check_fields(receipt, fields, source=path)
-            check_files(self.path, receipt["files"] if "files" in fields else [receipt])
-        except FolderError:
-            return None  # the part or shard is made again
-        return receipt
-
     def read_receipts(
-        self, tasks: dict[str, Task], read: Callable[[Task], dict[str, Any] | None]
+        self,
+        tasks: dict[str, Task],
+        fields: Mapping[str, Kind],
+        check: Callable[[Task, dict[str, Any]], dict[str, Any] | None],
     ) -> list[dict[str, Any] | None]:
-        """Return the receipt of each task, or None; in an object store, many are read at once.
+        """Return the receipt of each task, None if it or a file of it is missing or damaged.
+
+        In an object store, many are read at once.
 
         Args:
             tasks: by the names of their parts or shards.
-            read: returns the receipt of a task, None if it cannot be used.
+            fields: those of a receipt, name to type.
+            check: returns what to use of a receipt, None if it does not belong to the task.
         """
-        found = set(filter(RECEIPT_PATTERN.fullmatch, self._list()))
+        found = {*self._list()}
 
-        def read_one(name: str) -> dict[str, Any] | None:
-            return read(tasks[name]) if f"{name}.json" in found else None
+        def read(name: str) -> dict[str, Any] | None:
+            path = self.path / f"{name}.json"
+            if path.name not in found:
+                return None
+            try:
+                receipt = read_json(path)
+                check_fields(receipt, fields, source=path)
+                check_files(self.path, receipt["files"] if "files" in fields else [receipt])
+                return check(tasks[name], receipt)
+            except FolderError:
+                return None  # the part or shard is made again
 
-        return list(map_ahead(read_one, tasks, num_threads=at(self.path).num_readers))
+        return list(map_ahead(read, tasks, num_threads=at(self.path).num_readers))
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
@@ -224,7 +252,14 @@ class RunFolder:
         Raises:
             FolderError: a file is missing, or another run has taken the folder over.
         """
-        check_not_lost(self.path, [*self._files, *files])
+        try:
+            if files:  # else the run wrote other folders
+                check_files(self.path, [*self._files, *files], at(self.path).find_sizes())
+        except FolderError as error:
+            raise FolderError(
+                f"{error.message}; another program changed it during this run",
+                hint="run the same command again: it writes that file again",
+            ) from error
         write_json(self.path / MANIFEST_NAME, manifest)
         self._plan = None
         self._remove_plan()
@@ -252,9 +287,10 @@ class RunFolder:
         at(self.path).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, self._list())))
         at(self.path).remove_files([PLAN_NAME])
 
-    def _read_equal_manifest(self, plan: dict[str, Any], adapt: Adapt) -> dict[str, Any] | None:
+    def _read_equal_manifest(
+        self, plan: dict[str, Any], adapt: Adapt, names: list[str]
+    ) -> dict[str, Any] | None:
         """Return the manifest of a finished run with an equal plan; None if there is work to do."""
-        names = self._list()
         earlier = next((name for name in (MANIFEST_NAME, PLAN_NAME) if name in names), None)
         if earlier is None:
             leftovers = sorted(filter(OWN_PATTERN.fullmatch, names))
@@ -264,84 +300,52 @@ class RunFolder:
                     hint=REMOVE_HINT,
                 )
             return None
-        found = read_json(self.path / earlier)
-        is_finished = earlier == MANIFEST_NAME
-        has_pieces = any(
-            RECEIPT_PATTERN.fullmatch(name) or not OWN_PATTERN.fullmatch(name) for name in names
-        )
-        has_ended = at(self.path).has_lock or FAILURE in found
-        if not is_finished and not has_pieces and has_ended:
-            return None  # it finished no part or shard, and began no split: nothing to keep
-        changes = _describe_changes(
-            plan, found if is_finished else adapt(found, plan), self.path, self.command
-        )
+        found, record = read_json(self.path / earlier), {}
+        if earlier == MANIFEST_NAME:
+            with contextlib.suppress(FolderError):
+                record = read_json(self.path / RUN_NAME)
+        else:
+            has_pieces = any(
+                RECEIPT_PATTERN.fullmatch(name) or not OWN_PATTERN.fullmatch(name) for name in names
+            )
+            if not has_pieces and (at(self.path).has_lock or FAILURE in found):
+                return None  # it finished no part or shard, and began no split: nothing to keep
+            found = adapt(found, plan)
+        changes = _describe_changes(plan, found, record, self._output.options)
         if changes:
             is_same = found.get("format") == plan["format"] and _has_maker(found, plan)
             raise DifferentRunError(
                 f"{self.path}: holds a run that differs: {changes}",
                 hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
             )
-        return found if is_finished else None
-
-
-@dataclass(frozen=True)
-class RunOutput:
-    """Where a run writes, and how.
-
-    Args:
-        overwrite: replace what an earlier run of the same command wrote there.
-        command: the command line, for `run.json`.
-        within: the run that this one is a part of.
-    """
-
-    folder: Place
-    overwrite: bool = False
-    command: str | None = None
-    within: RunFolder | None = None
+        return found if earlier == MANIFEST_NAME else None
 
 
 @contextlib.contextmanager
-def hold_folder(
-    folder: Place, *, command: str | None = None, within: RunFolder | None = None
-) -> Iterator[RunFolder]:
+def hold_folder(output: RunOutput) -> Iterator[RunFolder]:
     """Create a folder, lock it against other writers and remove what killed ones left.
-
-    Args:
-        within: the run that this one is a part of.
 
     Raises:
         FolderError: the folder is in use, or inside a store or shards.
         MachineError: the folder cannot be created.
     """
-
-    def remove_temporary_files() -> None:
-        names = (path.name for path in folder.iterdir())
-        at(folder).remove_files(list(filter(TEMP_PATTERN.fullmatch, names)))
-
+    folder, within = output.folder, output.within
     new_folders = at(folder).make_folder()
     try:
         check_outside_runs(folder, within=None if within is None else within.path)
         with at(folder).lock_folder():
-            remove_temporary_files()
-            run = RunFolder(folder, command, is_part=within is not None)
+            at(folder).remove_left_overs()
+            run = RunFolder(output)
             try:
                 yield run
             except (DataError, OptionError) as error:  # the same command would fail again
                 run.record_failure(error)
                 raise
             finally:
-                remove_temporary_files()
+                at(folder).remove_left_overs()
     except BaseException:
         disk.remove_folders(new_folders)  # only if they are empty
         raise
-
-
-@contextlib.contextmanager
-def open_run(output: RunOutput, plan: dict[str, Any]) -> Iterator[RunFolder]:
-    """Hold a folder and begin a run in it: see `hold_folder` and `RunFolder.begin`."""
-    with hold_folder(output.folder, command=output.command, within=output.within) as run:
-        run.begin(plan, overwrite=output.overwrite)
-        yield run
 
 
 @contextlib.contextmanager
@@ -360,30 +364,26 @@ def open_split_run(
         FolderError: the folder of a split exists, and no run of splits wrote it.
     """
     folder = output.folder
-    with hold_folder(folder, command=output.command) as run:
-        earlier = find_splits(run.path) or []
-        present = {path.name for path in run.path.iterdir()}
-        strange = sorted(present.intersection(names).difference(earlier))
+    with hold_folder(output) as run:
+        earlier = find_splits(folder)
+        run.folders = sorted({*names, *earlier})
+        strange = [name for name in names if name not in earlier and at(folder / name).exists()]
         kept = [
-            name for name in strange if _find_formats(folder / name) or not (folder / name).is_dir()
+            name for name in strange if is_run_folder(folder / name) or not (folder / name).is_dir()
         ]
-        if found := kept if output.overwrite else strange:
+        kept += [name for name in earlier if (folder / name).is_symlink()]
+        if found := kept if output.overwrite else sorted({*strange, *kept}):
             raise FolderError(
                 f"{folder}: holds {join_items(found)}, which no pack --split wrote",
                 hint=REMOVE_HINT if kept else KEEPING_HINT,
             )
-        run.folders = {*names, *earlier}
-        for name in sorted(run.folders):
-            _check_split(folder / name)
-        stale = sorted(run.folders.difference(names))
-        if not output.overwrite:
-            stale = _read_names(folder / PLAN_NAME, REPLACED)  # which it began to remove
-        run.begin({**plan, REPLACED: stale} if stale else plan, overwrite=output.overwrite)
+        stale = [name for name in run.folders if name not in names]
+        run.begin({**plan, REPLACED: stale} if stale else plan)
         for name in [*stale, *(names if output.overwrite else ())]:
             if run.manifest is None and (folder / name).is_dir():
-                with hold_folder(folder / name, within=run) as part:
-                    _remove_own_files(part.path, {"format": FORMAT_OF_SHARDS, "options": {}})
-                    at(part.path).remove_files([PLAN_NAME])
+                with hold_folder(replace(output, folder=folder / name, within=run)):
+                    _remove_own_files(folder / name, {"format": FORMAT_OF_SHARDS, "options": {}})
+                    at(folder / name).remove_files([PLAN_NAME])
                 at(folder / name).remove_folder()
         yield run
 
@@ -394,40 +394,15 @@ def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
         file.write(encode_json(receipt) + b"\n")
 
 
-def find_splits(folder: Place) -> list[str] | None:
-    """Return the names of the splits that an earlier run wrote below a folder; None if none did."""
-    if FORMAT_OF_SPLITS not in _find_formats(folder):
-        return None
-    names = [_read_names(folder / name, "splits") for name in sorted(RUN_NAMES)]
-    return [*names[0], *names[1], *_read_names(folder / PLAN_NAME, REPLACED)]
-
-
-def _read_names(path: Place, field: str) -> list[str]:
-    """Return the names of splits in a field of a manifest or plan, which may be missing."""
-    with contextlib.suppress(FolderError, TypeError, KeyError):
-        items = read_json(path).get(field, ())
-        names = [str(item["name"] if isinstance(item, dict) else item) for item in items]
-        # Whoever wrote the file, only folders directly below this one are those of splits.
-        return list(filter(SPLIT_NAME.fullmatch, names))
-    return []
-
-
-def _check_split(folder: Place) -> None:
-    """Raise FolderError if the folder of a split is a link or holds something else than shards."""
-    found = None
-    if folder.is_symlink():
-        found = "a link, expected the folder of a split"
-    elif at(folder).exists() and not folder.is_dir():
-        found = "a file, expected the folder of a split"
-    elif others := _find_formats(folder) - {FORMAT_OF_SHARDS}:
-        found = f"holds {join_items(sorted(map(quote, others)))}, expected shards of a split"
-    if found:
-        raise FolderError(f"{folder}: {found}", hint=REMOVE_HINT)
-
-
-def _find_formats(folder: Place) -> set[str]:
-    """Return the formats of the manifest and the plan in a folder that seqpack wrote."""
-    return {found["format"] for found in _read_earlier(folder)}
+def find_splits(folder: Place) -> list[str]:
+    """Return the names of the splits that earlier runs wrote below a folder."""
+    names: list[str] = []
+    for found in _read_earlier(folder):
+        if found["format"] == FORMAT_OF_SPLITS:
+            splits = [each["name"] for each in found.get("splits", ())]
+            names += [*splits, *found.get(REPLACED, ())]
+    # Whoever wrote the file, only folders directly below this one are those of splits.
+    return list(filter(SPLIT_NAME.fullmatch, names))
 
 
 def _read_earlier(folder: Place) -> list[dict[str, Any]]:
@@ -483,44 +458,45 @@ def _has_maker(found: dict[str, Any], plan: dict[str, Any]) -> bool:
 
 
 def _describe_changes(
-    plan: dict[str, Any], found: dict[str, Any], folder: Place, command: str | None
+    plan: dict[str, Any], found: dict[str, Any], record: dict[str, Any], options: Any
 ) -> str:
     """Return what of a plan differs in an earlier plan or manifest, "" if nothing does.
 
     Args:
-        folder: of the earlier run, which says there how it was made if it is finished.
-        command: which makes the plan.
+        record: `run.json` of the earlier run, empty if that is unfinished.
+        options: of this run, as the user gave them.
     """
-    differing = [name for name, value in plan.items() if not _is_in(value, found.get(name))]
-    if not differing:
+    if _is_in(plan, found):
         return ""
     if found.get("format") != plan["format"] or not _has_maker(found, plan):
         return "was made by another command"
-    earlier: dict[str, Any] = {}
-    with contextlib.suppress(FolderError):
-        earlier = read_json(folder / RUN_NAME)
-    changes: list[str] = []
-    following = {*FOLLOWING, "pad_id"} if "made_by" in plan else FOLLOWING
-    for name in [name for name in differing if name not in following] or differing:
-        old, new = found.get(name), plan[name]
-        if name == "tokenizer_blake3":
-            names = earlier.get("tokenizer"), _find_tokenizer(command)
-            is_told = None not in names and names[0] != names[1]
-            said = "was --tokenizer {}, is {}" if is_told else "the tokenizer has changed"
-            changes.append(said.format(*names))
-        elif name == "options":
-            old = old if isinstance(old, dict) else {}
-            for option, value in new.items():
-                if not _is_in(value, old.get(option)):
-                    changes.append(_describe_option(option, old.get(option), value))
-        elif isinstance(new, list) and isinstance(old, list):
-            changes += _describe_items(old, new) or [f"other {name}, or another order"]
-        elif name in OPTIONS_APART and plan["format"] != "seqpack.tokens":
-            changes.append(_describe_option(name, old, new))
+    # Options lie apart or beside the other fields: both are named by the fields of their class.
+    new, old = ({**each, **each.get("options", {}), "options": None} for each in (plan, found))
+    differing = [name for name, value in new.items() if not _is_in(value, old.get(name))]
+    flags = {name: spell_flag(each) for name, (each, _) in list_options(type(options)).items()}
+    given = {name for name, *_ in find_given(options)}
+    command = record.get("command") or ""
+    words = shlex.split(command)
+    given |= {name for name, flag in flags.items() if {flag, f"--no-{flag[2:]}"} & {*words}}
+    if not words and "layout" not in differing:  # nobody knows what the user gave
+        given |= {*flags}
+
+    def is_cause(name: str) -> bool:
+        return name in given if name in flags else name not in FOLLOWING
+
+    changes: dict[str, None] = {}  # each once
+    for name in [*filter(is_cause, differing)] or differing or ["plan"]:
+        before, after = old.get(name), new.get(name)
+        if name == "tokenizer_blake3" and "tokenizer" in record:
+            before, after, name = record["tokenizer"], options.tokenizer, "tokenizer"
+        if name in flags and before != after:
+            told = [_describe_option(flags[name], before, after)]
+        elif isinstance(before, list) and isinstance(after, list):
+            told = _describe_items(before, after) or [f"other {name}, or another order"]
         else:
-            changes.append(f"was {name} {quote(old)}, is {quote(new)}")
-    text = join_items(changes)
-    return f"{text}; it was made by: {earlier['command']}" if earlier.get("command") else text
+            told = [f"the {SAID.get(name, name)} has changed"]
+        changes |= dict.fromkeys(told)
+    return join_items(changes) + (f"; it was made by: {command}" if command else "")
 
 
 def _is_in(value: Any, found: Any) -> bool:
@@ -532,20 +508,9 @@ def _is_in(value: Any, found: Any) -> bool:
     return bool(value == found)
 
 
-def _find_tokenizer(command: str | None) -> str | None:
-    """Return the tokenizer of a tokenize command."""
-    words = shlex.split(command or "")
-    if words[1:2] != ["tokenize"]:
-        return None
-    return words[words.index("--tokenizer") + 1] if "--tokenizer" in words else "bytes"
-
-
-def _describe_option(name: str, old: Any, new: Any) -> str:
-    if isinstance(new, dict):
-        return f"the {name} template has changed"
-    flag = "--" + FLAGS.get(name, name).replace("_", "-")
+def _describe_option(flag: str, *values: Any) -> str:
     texts = []
-    for value in (old, new):
+    for value in values:
         if isinstance(value, bool) or value in (None, []):
             texts.append(flag if value else f"no {flag}")
             continue
@@ -553,20 +518,22 @@ def _describe_option(name: str, old: Any, new: Any) -> str:
         # A kept field is spelled FIELD:TYPE.
         pairs = [list(item.values())[:2] if isinstance(item, dict) else [item] for item in items]
         texts.append(f"{flag} {','.join(':'.join(map(str, pair)) for pair in pairs)}")
-    if texts[0].startswith(f"{flag} "):
-        texts[1] = texts[1].removeprefix(f"{flag} ")
-    return f"was {texts[0]}, is {texts[1]}"
+    before, after = texts
+    if before == after:
+        return f"{before} has changed"
+    if before.startswith(f"{flag} "):
+        after = after.removeprefix(f"{flag} ")
+    return f"was {before}, is {after}"
 
 
 def _describe_items(old: list[Any], new: list[Any]) -> list[str]:
     """Name the inputs or stores that differ; a plan has no names of stores."""
-    before = {str(each.get("path", place)): each for place, each in enumerate(old)}
-    after = dict(zip(before, new, strict=False))
-    if "path" in str(new[:1]):
-        after = {each["path"]: each for each in new}
-    changes = [
-        f"{path} is new" if path not in before else f"{path} has changed"
-        for path, each in after.items()
-        if not _is_in(each, before.get(path))
+    before, after = ({each.get("path"): each for each in items} for items in (old, new))
+    if None in after:
+        gone = [path for path in before if not any(_is_in(each, before[path]) for each in new)]
+        return [f"{path} has changed or is not among the inputs" for path in gone if path]
+    changed = [path for path in after if not _is_in(after[path], before.get(path))]
+    return [
+        *(f"{path} {'has changed' if path in before else 'is new'}" for path in changed),
+        *(f"{path} is not among the inputs" for path in before if path not in after),
     ]
-    return [*changes, *(f"{path} is not among the inputs" for path in before if path not in after)]

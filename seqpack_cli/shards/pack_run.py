@@ -61,10 +61,10 @@ def pack(
     command = spell_command("pack", places, output, options, decoder=others)
     if options.split_name is not None:
         command = None  # which only the library can select
+    out = RunOutput(output, options, overwrite, command)
     options = options.resolve(pairs=bool(others))
     with open_workers(executor, progress, (*places, *others, output)) as workers:
         select, options = _open(places, others, output, options, workers)
-        out = RunOutput(output, overwrite, command)
         if options.split is not None and options.split_name is None:
             return pack_splits(select, options, workers, out)
         return pack_store(select(options), workers, out)

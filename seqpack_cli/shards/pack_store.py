@@ -18,7 +18,8 @@ from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.runs.run_folder import RunFolder, RunOutput, open_run
+from seqpack_cli.files.places import Place
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes
@@ -68,7 +69,8 @@ def pack_store(
     started, options = time.monotonic(), source.options
     head = _make_head(source)
     plan = plan_selected(source, workers) if plan is None else plan
-    with open_run(output, head) as run:
+    with hold_folder(output) as run:
+        run.begin(head)
         if run.manifest is not None:
             run.check_whole(open_shards)
             return run.manifest, True
@@ -149,7 +151,9 @@ def _make_shards(
     """Make the shards that are not finished yet; return the receipts of all in order."""
     named = {Path(str(task)).stem: task for task in tasks}
     num_stores = len(setup.opened.places)
-    found = run.read_receipts(named, lambda task: _read_receipt(run, task, num_stores))
+    found = run.read_receipts(
+        named, SHARD_FIELDS, functools.partial(_check_receipt, run.path, num_stores)
+    )
     receipts = dict(enumerate(found))
     waiting = [task for task in tasks if receipts[task.number] is None]
     if len(waiting) < len(tasks):
@@ -163,10 +167,11 @@ def _make_shards(
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 
-def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str, Any] | None:
-    """Return the receipt of a finished shard; None if there is none that matches the plan."""
-    receipt = run.read_receipt(Path(str(task)).stem, SHARD_FIELDS)
-    if receipt is None or receipt["name"] != str(task):
+def _check_receipt(
+    folder: Place, num_stores: int, task: ShardTask, receipt: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return the receipt of a finished shard; None if it does not match the plan."""
+    if receipt["name"] != str(task):
         return None
     sides = [receipt] if receipt["decoder"] is None else [receipt, receipt["decoder"]]
     expected = count_rows(task)
@@ -174,7 +179,7 @@ def _read_receipt(run: RunFolder, task: ShardTask, num_stores: int) -> dict[str,
         return None
     for side, counts in zip(sides, expected, strict=True):
         is_planned = all(side[name] == value for name, value in counts.items())
-        if not is_planned or not counts_add_up(side, num_stores, run.path):
+        if not is_planned or not counts_add_up(side, num_stores, folder):
             return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 

@@ -73,7 +73,7 @@ from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import spell_command, takes_options
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
 from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom, quote_value
@@ -281,7 +281,7 @@ def import_store(
         raise OptionError(f"{STANDARD_INPUT}: import does not read standard input", hint)
     with (
         open_workers(executor, progress, (*inputs, output)) as workers,
-        hold_folder(output, command=command) as run,
+        hold_folder(RunOutput(output, options, overwrite, command)) as run,
     ):
         sources, skipped = find_sources(
             inputs,
@@ -292,7 +292,7 @@ def import_store(
         for note in iter_input_notes(sources, skipped, file_format=options.file_format):
             workers.progress.on_notice(note)
         _check_options(sources, options)
-        return _import_sources(run, sources, skipped, options, workers, overwrite)
+        return _import_sources(run, sources, skipped, options, workers)
 
 
 def _import_sources(
@@ -301,7 +301,6 @@ def _import_sources(
     skipped: Skipped,
     options: ImportOptions,
     workers: Workers,
-    overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
     started = time.monotonic()
     vocabulary, tokenizer_json = _find_vocabulary(options)
@@ -316,7 +315,7 @@ def _import_sources(
     fields = {f"{role}_field": lists.get(role) for role in ROLES}
     recorded = {**options.record(), **fields, "keep": describe_kept(kept)}
     plan = describe_plan("import", vocabulary, recorded, sources)
-    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    run.begin(plan, adapt_plan)
     if run.manifest is not None:
         run.check_whole(open_store)
         made = zip(tasks, run.manifest["parts"], strict=False)

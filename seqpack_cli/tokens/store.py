@@ -20,9 +20,9 @@ import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped, let_pages_go, map_regular
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import AnyPath, Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import copy_ranges, find_index, to_offsets
@@ -595,39 +595,27 @@ def _check_folders(folders: Sequence[StoreFolder], twin_hint: str) -> None:
     for folder in folders:
         twin = seen.setdefault(folder.digest, folder)
         if twin is not folder:
+            raise OptionError(f"{folder.path}: has the same content as {twin.path}", hint=twin_hint)
+        found, expected = (it.manifest["tokenizer_blake3"] for it in (folder, first))
+        if (found is None) != (expected is None):
+            without, other = (folder, first) if found is None else (first, folder)
+            again = shlex.quote(str(without.path)), shlex.quote(str(other.path / "tokenizer.json"))
             raise OptionError(
-                f"{folder.path}: has the same content as {twin.path}",
-                hint=twin_hint,
+                f"{without.path}: no tokenizer, {other.path} has one",
+                hint=f"import {again[0]} again with --tokenizer {again[1]}",
             )
-        _check_tokenizers(folder, first)
-        for name in ("dtype", "vocab_size", "max_id"):
-            found, expected = folder.manifest[name], first.manifest[name]
-            if found != expected:
-                raise FolderError(f"{folder.path}: {name} {found}, {first.path} has {expected}")
-
-
-def _check_tokenizers(folder: StoreFolder, first: StoreFolder) -> None:
-    """Raise OptionError unless the ids of two folders may mean the same tokens."""
-    found, expected = (each.manifest["tokenizer_blake3"] for each in (folder, first))
-    if found is None and expected is None:
-        found, expected = (each.manifest["vocab_size"] for each in (folder, first))
         if found != expected:
             raise OptionError(
-                f"{folder.path}: vocab_size {found}, {first.path} has {expected}",
-                hint="import both with the same --vocab-size",
+                f"{folder.path}: tokenizer {found}, {first.path} has {expected}",
+                hint="tokenize all stores with the same tokenizer",
             )
-    elif found is None or expected is None:
-        without, other = (folder, first) if found is None else (first, folder)
-        raise OptionError(
-            f"{without.path}: no tokenizer, {other.path} has one",
-            hint=f"import {shlex.quote(str(without.path))} again with --tokenizer "
-            f"{shlex.quote(str(other.path / 'tokenizer.json'))}",
-        )
-    elif found != expected:
-        raise OptionError(
-            f"{folder.path}: tokenizer {found}, {first.path} has {expected}",
-            hint="tokenize all stores with the same tokenizer",
-        )
+        for name in ("vocab_size", "dtype", "max_id"):
+            if folder.manifest[name] != first.manifest[name]:
+                raise OptionError(
+                    f"{folder.path}: {name} {folder.manifest[name]}, {first.path} has "
+                    f"{first.manifest[name]}",
+                    hint="import both with the same --vocab-size",
+                )
 
 
 class Slices(NamedTuple):

@@ -35,12 +35,12 @@ from seqpack_cli.corpus.records import RecordBlock, iter_records, read_block_fil
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, SourceRange, spool_standard_input
 from seqpack_cli.corpus.streams import check_unchanged, hash_range
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
-from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import (
     Executor,
     Progress,
@@ -211,14 +211,14 @@ def tokenize(
     # The cluster first: if none answers, no folder is made.
     with (
         open_workers(executor, progress, (*inputs, output)) as workers,
-        hold_folder(output, command=command) as run,
+        hold_folder(RunOutput(output, options, overwrite, command)) as run,
     ):
         if STANDARD_INPUT in inputs:
-            run.check_foreign(overwrite=overwrite)  # before waiting for standard input
+            run.check_foreign()  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
             found = _find_input(inputs, output, options, spool, workers.progress)
             with naming_stray(inputs, found[0]):
-                return _tokenize_sources(run, *found, options, workers, overwrite)
+                return _tokenize_sources(run, *found, options, workers)
 
 
 def _tokenize_sources(
@@ -227,7 +227,6 @@ def _tokenize_sources(
     skipped: Skipped,
     options: TokenizeOptions,
     workers: Workers,
-    overwrite: bool,
 ) -> tuple[dict[str, Any], bool]:
     import tokenizers
 
@@ -252,7 +251,7 @@ def _tokenize_sources(
     chat = {} if text is None else text.describe()
     recorded = {**options.record(), "chat": chat, "keep": describe_kept(fields)}
     plan = describe_plan("tokenize", vocabulary, recorded, sources)
-    run.begin(plan, overwrite=overwrite, adapt=adapt_plan)
+    run.begin(plan, adapt_plan)
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, fields, text)
     if run.manifest is not None:
         run.check_whole(open_store)
@@ -648,14 +647,12 @@ def _read_receipts(
 ) -> Receipts:
     """Return the receipt of each part, None for parts without one, or with a damaged one."""
 
-    def read(task: PartTask) -> dict[str, Any] | None:
-        receipt, name = run.read_receipt(task.name, fields), task.name
-        names = [f"{name}.bin", f"{name}.idx", columns_name(name)]
-        is_whole = receipt is not None and [it["name"] for it in receipt["files"]] == names
-        return receipt if is_whole else None
+    def check(task: PartTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
+        names = [f"{task.name}.bin", f"{task.name}.idx", columns_name(task.name)]
+        return receipt if [file["name"] for file in receipt["files"]] == names else None
 
     named = {task.name: task for task in tasks}
-    return dict(zip(named, run.read_receipts(named, read), strict=True))
+    return dict(zip(named, run.read_receipts(named, fields, check), strict=True))
 
 
 def share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:

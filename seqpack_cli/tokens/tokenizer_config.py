@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from seqpack_cli.errors import DataError, quote
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.inputs import Input
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.hub import download_files
 from seqpack_cli.tokens.vocabulary import BYTES, locate_tokenizer
@@ -55,7 +55,7 @@ def read_files(tokenizer: str, *names: str) -> tuple[dict[str, bytes], str]:
 
 def read_file(path: Place) -> bytes | None:
     """Return the content of a file; None if it does not exist."""
-    return find_input(str(path)).read() if path.exists() else None
+    return Input(str(path)).read() if path.exists() else None
 
 
 def parse_file(files: Mapping[str, bytes], name: str, place: str) -> dict[str, Any]:

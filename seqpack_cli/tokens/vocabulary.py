@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.inputs import Input
 from seqpack_cli.files.manifest import (
     MAX_TOKENIZER_BYTES,
     has_tokenizer,
@@ -70,7 +70,7 @@ def read_tokenizer_json(name: str) -> bytes:
     if name == BYTES:
         return byte_tokenizer_json()
     path = locate_tokenizer(name)
-    tokenizer_json = find_input(str(path)).read()
+    tokenizer_json = Input(str(path)).read()
     if tokenizer_json is not None:
         return tokenizer_json
     is_odd = at(path).exists()  # a dangling link, a device or the like

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from seqpack_cli import Executor, PackOptions, pack
 from seqpack_cli.errors import MachineError
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.verification import levels, stream_levels, verify_run
 from seqpack_cli.verification.device import Sender, is_out_of_memory, steady_arithmetic

@@ -10,7 +10,7 @@ def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.shards import recorded_options, shard_manifest
     from seqpack_cli.shards.geometry import Geometry
     from seqpack_cli.shards.shard_tensors import tensor_names
-    from seqpack_cli.tokens import store_manifest
+    from seqpack_cli.tokens import manifest
     from seqpack_cli.tokens.options import ImportOptions, TokenizeOptions
 
     geometry = Geometry(has_filler_rows=True, num_rows=1)
@@ -18,8 +18,8 @@ def test_formats_page_documents_every_tensor_field_and_option() -> None:
     for fields in ("MANIFEST_FIELDS", "LEDGER_FIELDS", "SHARD_FIELDS"):
         names |= set(getattr(shard_manifest, fields))
     for fields in ("MANIFEST_FIELDS", "LEDGER_NAMES", "PART_FIELDS", "RANGE_FIELDS"):
-        names |= set(getattr(store_manifest, fields))
-    names |= {*store_manifest.SOURCE_FIELDS, *recorded_options.NAMES, *TokenizeOptions().record()}
+        names |= set(getattr(manifest, fields))
+    names |= {*manifest.SOURCE_FIELDS, *recorded_options.NAMES, *TokenizeOptions().record()}
     names |= set(ImportOptions(vocab_size=1).record())
     text = (ROOT / "docs" / "formats.md").read_text()
     assert sorted(name for name in names if f"`{name}`" not in text) == []

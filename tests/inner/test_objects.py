@@ -10,7 +10,7 @@ from blake3 import blake3
 from object_store import write_object
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
-from seqpack_cli.files.inputs import find_input
+from seqpack_cli.files.inputs import Input
 from seqpack_cli.files.json_files import read_json, write_json
 from seqpack_cli.files.objects import (
     Url,
@@ -48,14 +48,14 @@ def test_an_object_is_read_hashed_and_looked_at(folder: Url) -> None:
     write_object(folder / "x", data)
     assert read_object(folder / "x") == at(folder / "x").read(max_bytes=100_000) == data
     assert at(folder / "x").hash() == blake3(data).hexdigest()
-    with find_input(str(folder / "x")).open(len(data)) as file:
+    with Input(str(folder / "x")).open(len(data)) as file:
         file.seek(70_000)
         assert file.read(10) == data[70_000:70_010]
 
 
 def test_a_missing_object_is_an_error_with_its_name(folder: Url) -> None:
     place = at(folder / "x")
-    named = find_input(f"{folder}/x")
+    named = Input(f"{folder}/x")
     for read in (place.hash, place.check_size, named.read, named.find_version):
         with pytest.raises(FolderError) as caught:
             read()

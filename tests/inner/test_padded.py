@@ -250,7 +250,7 @@ def test_pad_refuses_a_side_that_is_none() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"total_length": "5"}, "total_length is '5', expected int or None"),
+        ({"total_length": "5"}, "total_length is '5', expected int | None"),
         ({"padding_value": 0.5}, "padding_value is 0.5, expected int"),
     ],
 )

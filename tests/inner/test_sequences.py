@@ -13,7 +13,7 @@ from strategies import documents
 
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
-from seqpack_cli.tokens.sequences import TokenColumn, TooLongError, add_affixes, make_sequences
+from seqpack_cli.tokens.sequences import TokenColumn, TooLongError, make_sequences
 
 
 def encode(texts: list[list[int]], dtype: str = "int64") -> EncodedTexts:
@@ -142,11 +142,11 @@ def test_too_long_document_is_named_where_it_is_an_error() -> None:
 
 
 def test_document_without_tokens_gets_no_special_tokens() -> None:
-    encoded = add_affixes(encode([[], [5], []]), Affixes((1, 2), (3,)))
+    encoded = make_sequences(encode([[], [5], []]), affixes=Affixes((1, 2), (3,)))
     assert encoded.ids.tolist() == [1, 2, 5, 3]
-    assert encoded.lengths.tolist() == [0, 4, 0]
+    assert encoded.num_sequences.tolist() == [0, 1, 0]
 
 
 def test_special_tokens_above_a_byte_stand_beside_bytes() -> None:
-    encoded = add_affixes(encode([[255]], "uint8"), Affixes((257,), (70_000,)))
+    encoded = make_sequences(encode([[255]], "uint8"), affixes=Affixes((257,), (70_000,)))
     assert encoded.ids.tolist() == [257, 255, 70_000]

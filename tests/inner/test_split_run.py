@@ -22,7 +22,7 @@ from test_disk_faults import DIE, FaultyOs, in_fork, run_unbroken
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files import disk
-from seqpack_cli.runs.run_folder import RunFolder, hold_folder
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_manifest import open_splits
@@ -457,10 +457,10 @@ def test_other_commands_do_not_write_over_splits(store: Path, tmp_path: Path, co
 
 def test_one_writer_at_a_time_writes_splits(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with hold_folder(out), pytest.raises(FolderError, match="is writing here"):
+    with hold_folder(RunOutput(out)), pytest.raises(FolderError, match="is writing here"):
         split(store, out)
     split(store, out)
-    part = hold_folder(out / "test", within=RunFolder(out))
+    part = hold_folder(RunOutput(out / "test", within=RunFolder(RunOutput(out))))
     with part, pytest.raises(FolderError, match="is writing here"):
         split(store, out, batch_size=5, overwrite=True)
     assert read_tree(out / "train") == {}  # a run that continues

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from seqpack_cli import __version__
 from seqpack_cli.batching.layout_rules import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.outputs import FileKind, publish_alone
@@ -33,7 +34,6 @@ from seqpack_cli.reporting.pair_facts import list_page_facts, view_sides
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_title
 from seqpack_cli.reporting.pictures.picture import Panel, check_output, draw_svg
 from seqpack_cli.reporting.spelled_counts import describe_spelled
-from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore

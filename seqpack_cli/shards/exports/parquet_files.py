@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from seqpack_cli import __version__
 from seqpack_cli.errors import MachineError
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.runs.version import __version__
 from seqpack_cli.shards.exports.parquet_chunks import Chunk, encode_chunk
 from seqpack_cli.shards.exports.parquet_schema import describe_chunk, describe_schema, find_place
 from seqpack_cli.shards.exports.thrift import Long, Value, encode_struct

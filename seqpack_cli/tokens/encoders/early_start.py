@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqpack_cli.errors import SeqpackError
-from seqpack_cli.files.inputs import LocalInput
+from seqpack_cli.files.inputs import Input
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.encoders.agreement import start_loading
 from seqpack_cli.tokens.encoders.encoder import CHECKED, choose_encoder
@@ -40,7 +40,7 @@ def start_early(
         if len(files) < len(inputs) or num_bytes > MAX_BYTES:
             return  # workers may encode a large folder, and load their own
         path = path / "tokenizer.json" if path.is_dir() else path
-        tokenizer_json = LocalInput(str(path)).read()
+        tokenizer_json = Input(str(path)).read()
         if tokenizer_json is None:
             return
         name = choose_encoder(wanted, tokenizer_json, allow_special_tokens=allow_special_tokens)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpack_cli.errors import quote
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Batch

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 
 from seqpack_cli.errors import quote
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.columns import Column

@@ -16,9 +16,9 @@ import numpy as np
 from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.layout_rules import DECODER
 from seqpack_cli.errors import FolderError
-from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.files.locks import LOCK_NAME
 from seqpack_cli.files.manifest import MANIFEST_NAME, tokenizer_name
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.runs.run_folder import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.selected_store import SelectedStore

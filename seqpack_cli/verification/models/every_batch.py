@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard_set import ShardSet
