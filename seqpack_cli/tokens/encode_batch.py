@@ -11,10 +11,13 @@ import numpy as np
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
-from seqpack_cli.tokens.offsets.character_targets import FoundTargets
-from seqpack_cli.tokens.offsets.offsets import OffsetFinder, open_offset_finder
-from seqpack_cli.tokens.offsets.target_finder import TargetFinder, open_target_finder
-from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
+from seqpack_cli.tokens.offsets import (
+    FoundTargets,
+    PlaceFinder,
+    Places,
+    find_targets,
+    open_place_finder,
+)
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
 from seqpack_cli.tokens.target_text import TargetText
@@ -26,7 +29,7 @@ class EncodedBatch(NamedTuple):
 
     batch: TextBatch
     encoded: EncodedTexts
-    offsets: np.ndarray | None = None  # of each token in its text, int32[S, 2]
+    words: Places | None = None  # of each token, without the spaces in front
     targets: FoundTargets | None = None
 
 
@@ -35,22 +38,22 @@ class BatchEncoder:
     """How the texts of a part are encoded.
 
     Args:
-        find_offsets: finds the characters of each token, if they are asked for.
-        find_targets: finds the targets, if the texts have any.
+        finder: finds the places of tokens, if they are asked for.
+        has_targets: they are asked for since the texts have targets.
         open_placed: opens the encoder of texts that say where their special tokens are; None if
             there are none.
     """
 
     encoder: Encoder
-    find_offsets: OffsetFinder | None = None
-    find_targets: TargetFinder | None = None
+    finder: PlaceFinder | None = None
+    has_targets: bool = False
     open_placed: Callable[[], PlacedEncoder] | None = None
 
     def encode(self, batch: TextBatch) -> EncodedBatch:
         """Encode a batch.
 
         Raises:
-            DataError: the tokenizer fails on a text, or its offsets are wrong.
+            DataError: the tokenizer fails on a text.
         """
         placed = [] if self.open_placed is None else _find_placed(batch)
         if not placed:
@@ -75,15 +78,14 @@ class BatchEncoder:
             encoded = self.encoder(texts)
         except DataError as error:
             raise self._name_document(batch, places, error) from error
-        try:
-            if self.find_targets is not None:
-                made = batch.fields[0] if is_whole else [batch.fields[0][it] for it in places]
-                found = self.find_targets.find(made, encoded)
-                return EncodedBatch(batch, encoded, targets=found)
-            offsets = None if self.find_offsets is None else self.find_offsets(texts, encoded)
-        except WrongOffsetsError as error:
-            raise _name_offsets(batch.find_place(places[error.text]), error) from error
-        return EncodedBatch(batch, encoded, offsets)
+        if self.finder is None:
+            return EncodedBatch(batch, encoded)
+        found = self.finder.find(texts, encoded)
+        if not self.has_targets:
+            words = self.finder.leave_out_spaces(texts, encoded, found)
+            return EncodedBatch(batch, encoded, words)
+        made = batch.fields[0] if is_whole else [batch.fields[0][it] for it in places]
+        return EncodedBatch(batch, encoded, targets=find_targets(made, found, encoded.lengths))
 
     def _encode_placed(
         self, batch: TextBatch, places: Sequence[int]
@@ -97,8 +99,6 @@ class BatchEncoder:
             except DataError as error:
                 place = batch.find_place(index)
                 raise DataError(f"{place}: {error.message}", error.hint) from error
-            except WrongOffsetsError as error:
-                raise _name_offsets(batch.find_place(index), error) from error
         ids, lengths = ([getattr(each, name) for each, _ in found] for name in ("ids", "lengths"))
         whole = EncodedTexts(np.concatenate(ids), np.concatenate(lengths))
         entries = np.concatenate([targets.entries for _, targets in found])
@@ -123,19 +123,13 @@ def open_batch_encoder(setup: PartSetup, encoder: Encoder, *, needs_offsets: boo
         needs_offsets: whether the characters of each token are asked for.
     """
     tokenizer_json, is_special = setup.tokenizer_json, setup.options.encodes_special_tokens
-    if setup.text is not None:
-        finder = open_target_finder(tokenizer_json, allow_special_tokens=is_special)
-        if setup.chat is None:
-            return BatchEncoder(encoder, find_targets=finder)
-        open_placed = functools.partial(
-            open_placed_encoder, tokenizer_json, setup.chat.special_tokens
-        )
-        return BatchEncoder(encoder, find_targets=finder, open_placed=open_placed)
-    if not needs_offsets:
+    if setup.text is None and not needs_offsets:
         return BatchEncoder(encoder)
-    return BatchEncoder(
-        encoder, open_offset_finder(tokenizer_json, allow_special_tokens=is_special)
-    )
+    finder = open_place_finder(tokenizer_json, allow_special_tokens=is_special)
+    if setup.chat is None:
+        return BatchEncoder(encoder, finder, has_targets=setup.text is not None)
+    open_placed = functools.partial(open_placed_encoder, tokenizer_json, setup.chat.special_tokens)
+    return BatchEncoder(encoder, finder, has_targets=True, open_placed=open_placed)
 
 
 def list_spelled(batch: TextBatch, setup: PartSetup) -> list[str]:
@@ -149,11 +143,3 @@ def _find_placed(batch: TextBatch) -> list[int]:
     """Return which texts say where their special tokens are."""
     made: list[TargetText | None] = batch.fields[0]
     return [i for i, each in enumerate(made) if each is not None and each.special is not None]
-
-
-def _name_offsets(place: str, error: WrongOffsetsError) -> DataError:
-    return DataError(
-        f"{place}: {error.reason}",
-        hint="the tokenizer's offsets are wrong, and tags and targets need them: pass another "
-        "--tokenizer",
-    )

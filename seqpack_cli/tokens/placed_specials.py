@@ -16,8 +16,7 @@ import numpy as np
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
 from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
 from seqpack_cli.tokens.hidden_specials import name_privately, rename_tokens
-from seqpack_cli.tokens.offsets.character_targets import FoundTargets
-from seqpack_cli.tokens.offsets.target_finder import TargetFinder
+from seqpack_cli.tokens.offsets import FoundTargets, PlaceFinder, find_targets
 from seqpack_cli.tokens.target_text import Span, TargetText
 from seqpack_cli.tokens.vocabulary import build_tokenizer
 
@@ -34,18 +33,15 @@ class PlacedEncoder:
         self._private = name_privately(special_tokens)
         self._json = rename_tokens(tokenizer_json, self._private)
         self._encode = open_encoder(REFERENCE, self._json, allow_special_tokens=True)
-        self._find_targets = TargetFinder(self._json, allow_special_tokens=True).find
+        self._finder = PlaceFinder(self._json, allow_special_tokens=True)
         self._ids = self._make_table(tokenizer_json)
 
     def encode(self, text: TargetText) -> tuple[EncodedTexts, FoundTargets]:
-        """Return the ids of a text, and its targets.
-
-        Raises:
-            WrongOffsetsError: the characters of a token cannot be found.
-        """
+        """Return the ids of a text, and its targets."""
         spelled = text._replace(text=self._spell(text.text, text.special or ()))
         encoded = self._encode([spelled.text])
-        targets = self._find_targets([spelled], encoded)
+        places = self._finder.find([spelled.text], encoded)
+        targets = find_targets([spelled], places, encoded.lengths)
         return EncodedTexts(self._ids[encoded.ids], encoded.lengths), targets
 
     def _spell(self, text: str, places: Sequence[Span]) -> str:

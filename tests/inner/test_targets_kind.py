@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.targets_kind import TargetsCollector
-from seqpack_cli.tokens.offsets.character_targets import find_character_targets
+from seqpack_cli.tokens.offsets import Places, find_targets
 from seqpack_cli.tokens.target_text import Span, TargetText
 
 
@@ -28,12 +29,13 @@ def is_target(text: TargetText, start: int, end: int) -> bool | None:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[TargetText | None, list[Span]]:
-    """A text with spans, some side by side, and places of tokens in any order."""
+    """A text with spans, some side by side, and rising places of tokens."""
     length = draw(st.integers(0, 8))
     place = st.integers(0, length)
     bounds = sorted(draw(st.lists(place, max_size=6)))
     spans = [(start, end) for start, end in pairwise(bounds) if start < end and draw(st.booleans())]
-    tokens = draw(st.lists(st.tuples(place, place).map(lambda pair: (min(pair), max(pair)))))
+    starts, ends = (sorted(draw(st.lists(place, min_size=5, max_size=5))) for _ in "ab")
+    tokens = [pair for pair in zip(starts, ends, strict=True) if pair[0] <= pair[1] and length]
     if draw(st.booleans()) and not tokens:
         return None, tokens
     return TargetText("x" * length, tuple(spans), b""), tokens
@@ -43,9 +45,13 @@ def cases(draw: st.DrawFn) -> tuple[TargetText | None, list[Span]]:
 def test_targets_equal_the_rule_character_by_character(
     batch: list[tuple[TargetText | None, list[Span]]],
 ) -> None:
-    offsets = np.array([token for _, tokens in batch for token in tokens], np.int32).reshape(-1, 2)
     lengths = np.array([len(tokens) for _, tokens in batch], np.int64)
-    found = find_character_targets([text for text, _ in batch], offsets, lengths)
+    text_offsets = to_offsets([len(text.text) if text else 0 for text, _ in batch])
+    places = np.array([token for _, tokens in batch for token in tokens], np.int64).reshape(-1, 2)
+    places += np.repeat(text_offsets[:-1], lengths)[:, None]
+    found = find_targets(
+        [text for text, _ in batch], Places(places[:, 0], places[:, 1], text_offsets), lengths
+    )
     expected = [is_target(text, *token) for text, tokens in batch for token in tokens if text]
     assert found.entries.dtype == np.uint8
     assert found.entries.tolist() == [int(each or 0) for each in expected]

@@ -18,6 +18,7 @@ from seqpack_cli.errors import quote
 from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.offsets import Places
 
 Values = np.ndarray | TextValues  # of one column: an entry per sequence or row, or per token
 Test = Callable[[Any], np.ndarray]  # Values -> which of them meet a condition, bool
@@ -62,15 +63,12 @@ class TokenCollector(Protocol):
 class PlaceCollector(TokenCollector, Protocol):
     """Collects a column whose entries follow from the place of each token in its text."""
 
-    def assign(
-        self, values: Sequence[Any], offsets: np.ndarray, lengths: np.ndarray, subtokens: str
-    ) -> np.ndarray:
+    def assign(self, values: Sequence[Any], words: Places, subtokens: str) -> np.ndarray:
         """Return the entry of each token of some encoded texts, before they become sequences.
 
         Args:
             values: as the reader returned them; None for a text without tokens.
-            offsets: the place of each token in its text, int32[S, 2].
-            lengths: number of tokens of each text.
+            words: the place of each token, without the spaces in front.
             subtokens: "all" tokens of a word have its value, or only the "first".
         """
 

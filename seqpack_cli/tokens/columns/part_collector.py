@@ -81,10 +81,10 @@ class PartCollector:
             elif found.targets is not None:
                 collector.counts["num_straddling_tokens"] += found.targets.num_straddling
                 assigned[name] = TokenColumn(found.targets.entries, fill, 1, of_overlap=0)
-            elif found.offsets is not None:
+            elif found.words is not None:
                 values = found.batch.fields[self._field_of[name]]
                 places = cast(PlaceCollector, collector)
-                entries = places.assign(values, found.offsets, lengths, self._subtokens)
+                entries = places.assign(values, found.words, self._subtokens)
                 assigned[name] = TokenColumn(entries, fill, fill)
         return assigned
 

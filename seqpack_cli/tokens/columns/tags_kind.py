@@ -15,6 +15,8 @@ import numpy as np
 from seqpack_cli.tokens.columns.class_kind import NO_CLASS, ClassCollector
 from seqpack_cli.tokens.columns.kind import Collected, Field, Kind, Label
 from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader, Words
+from seqpack_cli.tokens.columns.text_values import TextValues
+from seqpack_cli.tokens.offsets import Places
 
 
 class TagsCollector:
@@ -27,27 +29,25 @@ class TagsCollector:
     def assign(
         self,
         values: Sequence[Segments | Words | None],
-        offsets: np.ndarray,
-        lengths: np.ndarray,
+        words: Places,
         subtokens: str,
     ) -> np.ndarray:
         """Return the class of each token of some texts, int32.
 
         Args:
             values: the segments of each text; None only for one without tokens.
-            offsets: of all tokens, int32[S, 2].
-            lengths: number of tokens of each text.
+            words: of all tokens, without the spaces in front.
             subtokens: "all" tokens of a segment have its class, or only the "first".
         """
         present = [Words([], []) if value is None else value for value in values]
-        owners, has_text, num_segments = _find_segments(present, offsets, lengths)
+        owners, has_text, num_segments = _find_segments(present, words)
         labels = list(chain.from_iterable(value.labels for value in present))
         for label in {value.outside for value in present}:
             self._add_label(label)
         tags = self._number(labels)[owners]
         if subtokens == "first":
             tags[np.diff(owners, prepend=-1) == 0] = NO_CLASS
-        found = np.full(len(offsets), NO_CLASS, np.int32)
+        found = np.full(len(words.starts), NO_CLASS, np.int32)
         found[has_text] = tags
         is_found = np.zeros(num_segments, bool)
         is_found[owners] = True
@@ -88,7 +88,7 @@ def _find_starts(values: Sequence[Segments | Words], counts: np.ndarray) -> np.n
         flat = chain.from_iterable(value.starts for value in values)
         return np.fromiter(flat, np.int64, num_segments)
     words = chain.from_iterable(value.words for value in values if isinstance(value, Words))
-    ends = np.cumsum(1 + np.fromiter(map(len, words), np.int64, num_segments))
+    ends = np.cumsum(1 + TextValues.of(list(words)).lengths)
     starts = np.concatenate([[0], ends])[:num_segments]
     first = np.cumsum(counts) - counts
     has_words = counts > 0
@@ -98,16 +98,13 @@ def _find_starts(values: Sequence[Segments | Words], counts: np.ndarray) -> np.n
 
 
 def _find_segments(
-    values: Sequence[Segments | Words], offsets: np.ndarray, lengths: np.ndarray
+    values: Sequence[Segments | Words], words: Places
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the segment of each token that has text, which tokens have, and how many there are."""
     counts = np.fromiter((len(value.labels) for value in values), np.int64, len(values))
-    starts = _find_starts(values, counts)
-    has_text = offsets[:, 0] < offsets[:, 1]
-    wide = 1 + max(int(starts.max(initial=0)), int(offsets.max(initial=0)))
-    bases = wide * np.arange(len(values))  # so that the places of all texts are in order
-    places = (offsets[:, 0] + np.repeat(bases, lengths))[has_text]
-    owners = np.searchsorted(starts + np.repeat(bases, counts), places, side="right") - 1
+    starts = _find_starts(values, counts) + np.repeat(words.text_offsets[:-1], counts)
+    has_text = words.starts < words.ends
+    owners = np.searchsorted(starts, words.starts[has_text], side="right") - 1
     return owners, has_text, len(starts)
 
 

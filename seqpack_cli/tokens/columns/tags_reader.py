@@ -16,7 +16,7 @@ from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.tokens.columns.class_kind import TYPES, read_label
 from seqpack_cli.tokens.columns.kind import Label, wrong_value_error
-from seqpack_cli.tokens.offsets.spelling import WORD
+from seqpack_cli.tokens.offsets import WORD
 
 OUTSIDE = "O"  # the class of text outside of all spans, as in CoNLL's files
 SPAN_KEYS = ("start", "end", "label")
@@ -25,7 +25,7 @@ SPAN_KEYS = ("start", "end", "label")
 class Segments(NamedTuple):
     """The segments of a text with spans, in order; each ends before the next one begins."""
 
-    starts: list[int]  # in characters
+    starts: list[int]  # in bytes
     labels: list[Label | None]  # None is no class
     outside: Label | None = None  # the class of segments outside of all spans
 
@@ -39,8 +39,10 @@ class Words(NamedTuple):
 
     @property
     def starts(self) -> list[int]:
-        """Where each word begins in the text, in characters."""
-        ends = accumulate(map(len, self.words), lambda end, length: end + length + 1, initial=0)
+        """Where each word begins in the text, in bytes."""
+        ends = accumulate(
+            map(len, map(str.encode, self.words)), lambda end, length: end + length + 1, initial=0
+        )
         return list(ends)[: len(self.words)]
 
 
@@ -109,7 +111,11 @@ class TagsReader:
             outside = None
         labels = self._read_labels([label for _, _, label in spans])
         pieces = list(_cut(text, spans, labels, outside))
-        return Segments([start for start, _ in pieces], [label for _, label in pieces], outside)
+        starts = [start for start, _ in pieces]
+        if not text.isascii():
+            between = (text[start:end].encode() for start, end in pairwise([0, *starts]))
+            starts = list(accumulate(map(len, between)))
+        return Segments(starts, [label for _, label in pieces], outside)
 
     def _read_span(self, entry: Any, text: str) -> tuple[int, int, Any]:
         if isinstance(entry, dict) and set(entry) >= set(SPAN_KEYS):
