@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from seqpack_cli.errors import DataError
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
+from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
 from seqpack_cli.tokens.offsets import (
     FoundTargets,
     PlaceFinder,
@@ -19,9 +23,12 @@ from seqpack_cli.tokens.offsets import (
     open_place_finder,
 )
 from seqpack_cli.tokens.part_setup import PartSetup
-from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
+from seqpack_cli.tokens.special_tokens import TAKEN_SPACE
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
+
+# A space in front of the text alone, not of what follows a special token.
+FIRST_ONLY = re.compile(rb'("prepend_scheme"\s*:\s*)"first"')
 
 
 class EncodedBatch(NamedTuple):
@@ -31,6 +38,71 @@ class EncodedBatch(NamedTuple):
     encoded: EncodedTexts
     words: Places | None = None  # of each token, without the spaces in front
     targets: FoundTargets | None = None
+
+
+class PlacedEncoder:
+    """Encodes texts with special tokens at the places that they name, and nowhere else.
+
+    The text between these places is encoded part by part, as the library does it.
+
+    Args:
+        special_tokens: those that may be at a place; tokenizer.json may not call them special.
+    """
+
+    def __init__(self, tokenizer_json: bytes, special_tokens: tuple[str, ...]) -> None:
+        saved = json.loads(tokenizer_json)
+        self._tokens = {token["content"]: token for token in saved["added_tokens"]}
+        for token in special_tokens:
+            self._tokens[token]["special"] = True
+        marked = json.dumps(saved, ensure_ascii=False).encode()
+        self._encode_first = _open_parts_encoder(marked)
+        self._encode_later = _open_parts_encoder(FIRST_ONLY.sub(rb'\1"never"', marked))
+
+    def encode(self, made: TargetText) -> tuple[EncodedTexts, FoundTargets]:
+        """Return the ids of a text, and its targets."""
+        text, end = made.text, 0
+        pieces: list[str] = []  # a part, a special token, a part, and so on
+        ids = []  # of the special tokens
+        for first, stop in made.special or ():
+            token = self._tokens[text[first:stop]]
+            part = text[end:first].rstrip() if token["lstrip"] else text[end:first]
+            if token["rstrip"] and (found := TAKEN_SPACE.match(text, stop)):
+                stop = found.end()
+            pieces += [part, text[end + len(part) : stop]]
+            ids.append(token["id"])
+            end = stop
+        pieces.append(text[end:])
+        parts = pieces[::2]
+        encoded = zip(self._encode_first(parts[:1]), self._encode_later(parts[1:]), strict=True)
+        of_parts, lengths, starts, ends = map(np.concatenate, encoded)
+        bounds = to_offsets(np.array([len(piece.encode()) for piece in pieces]))
+        shifts = np.repeat(bounds[:-1:2], lengths)
+        behind = np.cumsum(lengths[:-1])  # where the special tokens are among the others
+        whole = np.insert(of_parts, behind, ids)
+        places = Places(
+            np.insert(starts + shifts, behind, bounds[1:-1:2]),
+            np.insert(ends + shifts, behind, bounds[2:-1:2]),
+            bounds[[0, -1]],
+        )
+        lengths = np.array([len(whole)])
+        return EncodedTexts(whole, lengths), find_targets([made], places, lengths)
+
+
+open_placed_encoder = functools.lru_cache(maxsize=1)(PlacedEncoder)
+
+
+def _open_parts_encoder(tokenizer_json: bytes) -> Callable[[list[str]], tuple[np.ndarray, ...]]:
+    """Return what encodes parts: to ids, their number in each, and where each begins and ends."""
+    encode = open_encoder(REFERENCE, tokenizer_json, allow_special_tokens=False)
+    finder = open_place_finder(tokenizer_json, allow_special_tokens=False)
+
+    def encode_parts(parts: list[str]) -> tuple[np.ndarray, ...]:
+        encoded = encode(parts)
+        found = finder.find(parts, encoded)
+        befores = np.repeat(found.text_offsets[:-1], encoded.lengths)
+        return encoded.ids, encoded.lengths, found.starts - befores, found.ends - befores
+
+    return encode_parts
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, EncodersDifferError
-from seqpack_cli.tokens.hidden_specials import hide_special_tokens
+from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure, usable_json
 

@@ -38,7 +38,7 @@ from seqpack_cli.tokens.sequences import (
     TooLongError,
     make_sequences,
 )
-from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts
+from seqpack_cli.tokens.special_tokens import SpecialTokenCounts
 from seqpack_cli.tokens.text_batches import TextBatch, gather
 
 _opening = threading.Lock()  # threads that make parts share one encoder

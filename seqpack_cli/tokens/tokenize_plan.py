@@ -14,7 +14,6 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
-from seqpack_cli.tokens.chat.renderer import writes_special
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import Field
@@ -25,7 +24,7 @@ from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
-from seqpack_cli.tokens.text_readers import MessagesText
+from seqpack_cli.tokens.texts import MessagesText
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
 
@@ -159,7 +158,7 @@ def iter_notices(
             "--completion-field: no end token follows a completion, so a model does not learn to "
             "stop; pass --eos TOKEN to add one"
         )
-    if isinstance(text, MessagesText) and not writes_special(text.setup):
+    if isinstance(text, MessagesText) and not text.writes_special():
         yield (
             f"--messages-field: the chat template {text.setup.path} writes no special token of the "
             "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the "

@@ -39,9 +39,9 @@ from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_setup import PartSetup
 from seqpack_cli.tokens.publish_store import check_any_token, describe_run, publish_store
-from seqpack_cli.tokens.spelled_tokens import write_spelled_tokens
+from seqpack_cli.tokens.special_tokens import write_spelled_tokens
 from seqpack_cli.tokens.store_manifest import make_manifest
-from seqpack_cli.tokens.text_readers import make_text_reader
+from seqpack_cli.tokens.texts import make_text_reader
 from seqpack_cli.tokens.tokenize_plan import (
     adapt_plan,
     choose_affixes,

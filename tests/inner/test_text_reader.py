@@ -26,7 +26,7 @@ from seqpack_cli.corpus.text_reader import FieldText, Made, TextReader
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns.kind import Field
 from seqpack_cli.tokens.columns.kinds import KINDS
-from seqpack_cli.tokens.text_readers import PromptText
+from seqpack_cli.tokens.texts import PromptText
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

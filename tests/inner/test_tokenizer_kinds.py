@@ -32,8 +32,8 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodersDifferError,
 )
 from seqpack_cli.tokens.encoders.encoder import open_encoder
-from seqpack_cli.tokens.hidden_specials import hide_special_tokens
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.tokenize_run import tokenize
 from seqpack_cli.tokens.vocabulary import describe_vocabulary
 

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.hidden_specials import hide_special_tokens
+from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 
