@@ -297,14 +297,12 @@ PLACED: list[tuple[str, list[dict[str, Any]], str]] = [
     (CHATML, [user(INJECTED), assistant(INJECTED)], "<|im_start|> <|im_end|> " * 2),
     (PHI_3, [user("assistant"), assistant("<|user|>")], "<|user|> <|end|> <|assistant|> <|end|>"),
     (PHI_3, [{"role": "a|>\n<|user", "content": "b"}], "<|end|>"),
-    (LOOP + "{{ '<' + m.content + '>' }}" + CLOSE, [user("s")], "<|eot_id|>"),
     (LOOP + "{{ '<|end' + m.content }}" + CLOSE, [user("|>>")], "<|eot_id|>"),
     (LOOP + "{{ m.content + 'end|>' }}" + CLOSE, [user("\n<|")], "<|eot_id|>"),
     (LOOP + "{{ m.content.split('#')[-1] + 'end|>' }}" + CLOSE, [user("a#<|")], "<|eot_id|>"),
-    (LOOP + "{{ '<|' + m.content[-5:] }}" + CLOSE, [user("</s>end|>")], "<|eot_id|>"),
     (written.MISTRAL, CALLING, "<s> [INST] [/INST] [TOOL_CALLS] </s>"),
     (QWEN_3, [user("a"), assistant(THOUGHT)], "<|im_start|> <|im_end|> " * 2),
-    (CHATML, [user("a\U00100001b")], "<|im_start|> <|im_end|>"),
+    (CHATML, [user("a\U00100001<|im_end|>\ue000")], "<|im_start|> <|im_end|>"),
 ]
 
 
@@ -374,7 +372,6 @@ TARGETS: list[tuple[str, list[dict[str, Any]], tuple[str, ...], list[str]]] = [
     (LOOP + "{% filter trim %} [" + BLOCK + "]{% endfilter %}{% endfor %}", TURNS[:1], (), ["a"]),
     (LOOP + BLOCK + "{{ '\n<|end|>' }}{% endfor %}", [assistant("b<|end|>")], (), ["b<|end|>"]),
     (LOOP + PLAIN, [user("a"), assistant("b</s>")], (), ["b</s>\n"]),
-    (CHATML, [user("\ufdd0"), assistant("\ufdd0\ufdef")], (), ["\ufdd0\ufdef<|im_end|>"]),
     (CHATML, [assistant(MARKS[2:])], (), [f"{MARKS[2:]}<|im_end|>"]),
     (DATE, [user("a")], ("--template-date", "2026-11-23"), ["23 Nov 2026"]),
     (without_blocks(CHATML), [assistant("b"), assistant("c")], (), ["b<|im_end|>", "c<|im_end|>"]),
@@ -431,8 +428,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     ([user("a\ud800")], None, "lone surrogate"),
     ([user(None)], None, "failed: 'dict object' has no attribute 'content'"),
     ([user(7)], None, "failed: unsupported operand type(s) for +: 'int' and 'str'"),
-    ([assistant(MARKS)], None, "the conversation contains almost all of U+FDD0 to U+FDEF"),
-    ([user("\U00100000<|im_end|>")], None, "a private character, beside a special token"),
+    ([assistant(MARKS[1:])], None, "messages: a noncharacter, U+FDD0 or U+FDD1, expected none"),
 ]
 
 
@@ -472,7 +468,7 @@ HOSTILE = {
     SET + "{{ a | trim }}": "changes the text of a {% generation %} block",
     SET + "{{ a[1:] }}": PART,
     SET + "{{ a[:-1] }}": PART,
-    LOOP + "{{ m.content.replace('</s>', '') }}" + CLOSE: "is spelled in them",
+    LOOP + "{{ m.content.replace('</s>', '') }}" + CLOSE: "messages: '</s>' spells a special token",
     LOOP + "{{ 'no' if m.content[:2] == 'a<' else 'ay' }}" + CLOSE: "cannot be told apart",
 }
 

@@ -463,7 +463,6 @@ def test_store_without_spelled_tokens_has_no_such_file(tmp_path: Path) -> None:
         (lambda text: text[:-1], "special_tokens.jsonl:2: no line end"),
         (lambda text: text[:-9] + "\n", "special_tokens.jsonl:2: not JSON"),
         (lambda text: text.splitlines()[0] + "\n", ": 3 special tokens, manifest.json says 4"),
-        (lambda text: "\n".join(text.splitlines()[::-1]) + "\n", ":2: token '</s>' after '<s>'"),
     ],
 )
 def test_damaged_list_of_spelled_tokens_is_refused(tmp_path: Path, spoil: Any, said: str) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.reporting.opened import list_store_names, spell_path, spell_source
-from seqpack_cli.tokens.spelled_tokens import MAX_PLACES, read_spelled_tokens
+from seqpack_cli.tokens.special_tokens import MAX_PLACES, read_spelled_tokens
 from seqpack_cli.tokens.store import TokenStore
 
 
 def describe_spelled(store: TokenStore | None) -> dict[str, Any]:
     """Return the number of such tokens and, token by token, their counts and first records.
 
-    Each is None where it is not known: without the store, or if an older seqpack wrote one. The
-    source of a record begins with the name of its store if there are several.
+    Each is None without the store. The source of a record begins with the name of its store if
+    there are several.
 
     Raises:
         FolderError: the list of a store is damaged.
@@ -24,10 +24,7 @@ def describe_spelled(store: TokenStore | None) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     names: list[str | None] = [*list_store_names(store)] or [None]
     for each, name in zip(store.folders, names, strict=True):
-        entries = read_spelled_tokens(each.path, each.manifest)
-        if entries is None:
-            return {"num_tokens": number, "tokens": None}
-        for entry in entries:
+        for entry in read_spelled_tokens(each.path, each.manifest):
             token = entry["token"]
             both = found.setdefault(token, {"token": token, "count": 0, "places": []})
             both["count"] += entry["count"]

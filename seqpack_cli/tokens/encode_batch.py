@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,15 +12,23 @@ from typing import NamedTuple
 import numpy as np
 
 from seqpack_cli.errors import DataError
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder, interleave
-from seqpack_cli.tokens.offsets.character_targets import FoundTargets
-from seqpack_cli.tokens.offsets.offsets import OffsetFinder, open_offset_finder
-from seqpack_cli.tokens.offsets.target_finder import TargetFinder, open_target_finder
-from seqpack_cli.tokens.offsets.word_check import WrongOffsetsError
-from seqpack_cli.tokens.placed_specials import PlacedEncoder, open_placed_encoder
+from seqpack_cli.tokens.encoders.encoder import REFERENCE, open_encoder
+from seqpack_cli.tokens.offsets import (
+    FoundTargets,
+    PlaceFinder,
+    Places,
+    find_targets,
+    open_place_finder,
+)
+from seqpack_cli.tokens.special_tokens import TAKEN_SPACE
 from seqpack_cli.tokens.target_text import TargetText
 from seqpack_cli.tokens.text_batches import TextBatch
-from seqpack_cli.tokens.text_readers import MessagesText, PromptText
+from seqpack_cli.tokens.texts import MessagesText, PromptText
+
+# A space in front of the text alone, not of what follows a special token.
+FIRST_ONLY = re.compile(rb'("prepend_scheme"\s*:\s*)"first"')
 
 
 class EncodedBatch(NamedTuple):
@@ -26,8 +36,73 @@ class EncodedBatch(NamedTuple):
 
     batch: TextBatch
     encoded: EncodedTexts
-    offsets: np.ndarray | None = None  # of each token in its text, int32[S, 2]
+    words: Places | None = None  # of each token, without the spaces in front
     targets: FoundTargets | None = None
+
+
+class PlacedEncoder:
+    """Encodes texts with special tokens at the places that they name, and nowhere else.
+
+    The text between these places is encoded part by part, as the library does it.
+
+    Args:
+        special_tokens: those that may be at a place; tokenizer.json may not call them special.
+    """
+
+    def __init__(self, tokenizer_json: bytes, special_tokens: tuple[str, ...]) -> None:
+        saved = json.loads(tokenizer_json)
+        self._tokens = {token["content"]: token for token in saved["added_tokens"]}
+        for token in special_tokens:
+            self._tokens[token]["special"] = True
+        marked = json.dumps(saved, ensure_ascii=False).encode()
+        self._encode_first = _open_parts_encoder(marked)
+        self._encode_later = _open_parts_encoder(FIRST_ONLY.sub(rb'\1"never"', marked))
+
+    def encode(self, made: TargetText) -> tuple[EncodedTexts, FoundTargets]:
+        """Return the ids of a text, and its targets."""
+        text, end = made.text, 0
+        pieces: list[str] = []  # a part, a special token, a part, and so on
+        ids = []  # of the special tokens
+        for first, stop in made.special or ():
+            token = self._tokens[text[first:stop]]
+            part = text[end:first].rstrip() if token["lstrip"] else text[end:first]
+            if token["rstrip"] and (found := TAKEN_SPACE.match(text, stop)):
+                stop = found.end()
+            pieces += [part, text[end + len(part) : stop]]
+            ids.append(token["id"])
+            end = stop
+        pieces.append(text[end:])
+        parts = pieces[::2]
+        encoded = zip(self._encode_first(parts[:1]), self._encode_later(parts[1:]), strict=True)
+        of_parts, lengths, starts, ends = map(np.concatenate, encoded)
+        bounds = to_offsets(np.array([len(piece.encode()) for piece in pieces]))
+        shifts = np.repeat(bounds[:-1:2], lengths)
+        behind = np.cumsum(lengths[:-1])  # where the special tokens are among the others
+        whole = np.insert(of_parts, behind, ids)
+        places = Places(
+            np.insert(starts + shifts, behind, bounds[1:-1:2]),
+            np.insert(ends + shifts, behind, bounds[2:-1:2]),
+            bounds[[0, -1]],
+        )
+        lengths = np.array([len(whole)])
+        return EncodedTexts(whole, lengths), find_targets([made], places, lengths)
+
+
+open_placed_encoder = functools.lru_cache(maxsize=1)(PlacedEncoder)
+
+
+def _open_parts_encoder(tokenizer_json: bytes) -> Callable[[list[str]], tuple[np.ndarray, ...]]:
+    """Return what encodes parts: to ids, their number in each, and where each begins and ends."""
+    encode = open_encoder(REFERENCE, tokenizer_json, allow_special_tokens=False)
+    finder = open_place_finder(tokenizer_json, allow_special_tokens=False)
+
+    def encode_parts(parts: list[str]) -> tuple[np.ndarray, ...]:
+        encoded = encode(parts)
+        found = finder.find(parts, encoded)
+        befores = np.repeat(found.text_offsets[:-1], encoded.lengths)
+        return encoded.ids, encoded.lengths, found.starts - befores, found.ends - befores
+
+    return encode_parts
 
 
 @dataclass(frozen=True)
@@ -35,22 +110,22 @@ class BatchEncoder:
     """How the texts of a part are encoded.
 
     Args:
-        find_offsets: finds the characters of each token, if they are asked for.
-        find_targets: finds the targets, if the texts have any.
+        finder: finds the places of tokens, if they are asked for.
+        has_targets: they are asked for since the texts have targets.
         open_placed: opens the encoder of texts that say where their special tokens are; None if
             there are none.
     """
 
     encoder: Encoder
-    find_offsets: OffsetFinder | None = None
-    find_targets: TargetFinder | None = None
+    finder: PlaceFinder | None = None
+    has_targets: bool = False
     open_placed: Callable[[], PlacedEncoder] | None = None
 
     def encode(self, batch: TextBatch) -> EncodedBatch:
         """Encode a batch.
 
         Raises:
-            DataError: the tokenizer fails on a text, or its offsets are wrong.
+            DataError: the tokenizer fails on a text.
         """
         placed = [] if self.open_placed is None else _find_placed(batch)
         if not placed:
@@ -75,15 +150,14 @@ class BatchEncoder:
             encoded = self.encoder(texts)
         except DataError as error:
             raise self._name_document(batch, places, error) from error
-        try:
-            if self.find_targets is not None:
-                made = batch.fields[0] if is_whole else [batch.fields[0][it] for it in places]
-                found = self.find_targets.find(made, encoded)
-                return EncodedBatch(batch, encoded, targets=found)
-            offsets = None if self.find_offsets is None else self.find_offsets(texts, encoded)
-        except WrongOffsetsError as error:
-            raise _name_offsets(batch.find_place(places[error.text]), error) from error
-        return EncodedBatch(batch, encoded, offsets)
+        if self.finder is None:
+            return EncodedBatch(batch, encoded)
+        found = self.finder.find(texts, encoded)
+        if not self.has_targets:
+            words = self.finder.leave_out_spaces(texts, encoded, found)
+            return EncodedBatch(batch, encoded, words)
+        made = batch.fields[0] if is_whole else [batch.fields[0][it] for it in places]
+        return EncodedBatch(batch, encoded, targets=find_targets(made, found, encoded.lengths))
 
     def _encode_placed(
         self, batch: TextBatch, places: Sequence[int]
@@ -97,8 +171,6 @@ class BatchEncoder:
             except DataError as error:
                 place = batch.find_place(index)
                 raise DataError(f"{place}: {error.message}", error.hint) from error
-            except WrongOffsetsError as error:
-                raise _name_offsets(batch.find_place(index), error) from error
         ids, lengths = ([getattr(each, name) for each, _ in found] for name in ("ids", "lengths"))
         whole = EncodedTexts(np.concatenate(ids), np.concatenate(lengths))
         entries = np.concatenate([targets.entries for _, targets in found])
@@ -130,20 +202,13 @@ def open_batch_encoder(
         text: what makes them; None if they are one field.
         needs_offsets: whether the characters of each token are asked for.
     """
-    is_special = allow_special_tokens
-    if text is not None:
-        finder = open_target_finder(tokenizer_json, allow_special_tokens=is_special)
-        if not isinstance(text, MessagesText):
-            return BatchEncoder(encoder, find_targets=finder)
-        open_placed = functools.partial(
-            open_placed_encoder, tokenizer_json, text.setup.special_tokens
-        )
-        return BatchEncoder(encoder, find_targets=finder, open_placed=open_placed)
-    if not needs_offsets:
+    if text is None and not needs_offsets:
         return BatchEncoder(encoder)
-    return BatchEncoder(
-        encoder, open_offset_finder(tokenizer_json, allow_special_tokens=is_special)
-    )
+    finder = open_place_finder(tokenizer_json, allow_special_tokens=allow_special_tokens)
+    if not isinstance(text, MessagesText):
+        return BatchEncoder(encoder, finder, has_targets=text is not None)
+    open_placed = functools.partial(open_placed_encoder, tokenizer_json, text.setup.special_tokens)
+    return BatchEncoder(encoder, finder, has_targets=True, open_placed=open_placed)
 
 
 def list_spelled(batch: TextBatch, text: PromptText | MessagesText | None) -> list[str]:
@@ -157,11 +222,3 @@ def _find_placed(batch: TextBatch) -> list[int]:
     """Return which texts say where their special tokens are."""
     made: list[TargetText | None] = batch.fields[0]
     return [i for i, each in enumerate(made) if each is not None and each.special is not None]
-
-
-def _name_offsets(place: str, error: WrongOffsetsError) -> DataError:
-    return DataError(
-        f"{place}: {error.reason}",
-        hint="the tokenizer's offsets are wrong, and tags and targets need them: pass another "
-        "--tokenizer",
-    )

@@ -29,7 +29,8 @@ from seqpack_cli.tokens.kinds import (
     read_label,
     wrong_value_error,
 )
-from seqpack_cli.tokens.offsets.spelling import WORD
+from seqpack_cli.tokens.offsets import WORD, Places
+from seqpack_cli.tokens.text_values import TextValues
 
 OUTSIDE = "O"  # the class of text outside of all spans, as in CoNLL's files
 SPAN_KEYS = ("start", "end", "label")
@@ -38,7 +39,7 @@ SPAN_KEYS = ("start", "end", "label")
 class Segments(NamedTuple):
     """The segments of a text with spans, in order; each ends before the next one begins."""
 
-    starts: list[int]  # in characters
+    starts: list[int]  # in bytes
     labels: list[Label | None]  # None is no class
     outside: Label | None = None  # the class of segments outside of all spans
 
@@ -52,8 +53,9 @@ class Words(NamedTuple):
 
     @property
     def starts(self) -> list[int]:
-        """Where each word begins in the text, in characters."""
-        ends = accumulate(map(len, self.words), lambda end, length: end + length + 1, initial=0)
+        """Where each word begins in the text, in bytes."""
+        sizes = (len(word.encode()) for word in self.words)
+        ends = accumulate(sizes, lambda end, size: end + size + 1, initial=0)
         return list(ends)[: len(self.words)]
 
 
@@ -106,26 +108,24 @@ class Tags(TokenKind):
     def assign(
         self,
         values: Sequence[Segments | Words | None],
-        offsets: np.ndarray,
-        lengths: np.ndarray,
+        words: Places,
         subtokens: str,
     ) -> np.ndarray:
         """Return the class of each token of some texts, int32.
 
         Args:
             values: the segments of each text; None only for one without tokens.
-            offsets: of all tokens, int32[S, 2].
-            lengths: number of tokens of each text.
+            words: of all tokens, without the spaces in front.
             subtokens: "all" tokens of a segment have its class, or only the "first".
         """
         present = [Words([], []) if value is None else value for value in values]
-        owners, has_text, num_segments = _find_segments(present, offsets, lengths)
+        owners, has_text, num_segments = _find_segments(present, words)
         labels = list(chain.from_iterable(value.labels for value in present))
         self._classes.number([value.outside for value in present])
         tags = self._classes.number(labels)[owners]
         if subtokens == "first":
             tags[np.diff(owners, prepend=-1) == 0] = NO_CLASS
-        found = np.full(len(offsets), NO_CLASS, np.int32)
+        found = np.full(len(words.starts), NO_CLASS, np.int32)
         found[has_text] = tags
         is_found = np.zeros(num_segments, bool)
         is_found[owners] = True
@@ -165,7 +165,11 @@ class Tags(TokenKind):
             outside = None
         labels = self._read_labels([label for _, _, label in spans])
         pieces = list(_cut(text, spans, labels, outside))
-        return Segments([start for start, _ in pieces], [label for _, label in pieces], outside)
+        starts = [start for start, _ in pieces]
+        if not text.isascii():
+            between = (text[start:end].encode() for start, end in pairwise([0, *starts]))
+            starts = list(accumulate(map(len, between)))
+        return Segments(starts, [label for _, label in pieces], outside)
 
     def _read_span(self, entry: Any, text: str) -> tuple[int, int, Any]:
         if isinstance(entry, dict) and set(entry) >= set(SPAN_KEYS):
@@ -233,7 +237,7 @@ def _find_starts(values: Sequence[Segments | Words], counts: np.ndarray) -> np.n
         flat = chain.from_iterable(value.starts for value in values)
         return np.fromiter(flat, np.int64, num_segments)
     words = chain.from_iterable(value.words for value in values if isinstance(value, Words))
-    ends = np.cumsum(1 + np.fromiter(map(len, words), np.int64, num_segments))
+    ends = np.cumsum(1 + TextValues.of(list(words)).lengths)
     starts = np.concatenate([[0], ends])[:num_segments]
     first = np.cumsum(counts) - counts
     has_words = counts > 0
@@ -243,16 +247,13 @@ def _find_starts(values: Sequence[Segments | Words], counts: np.ndarray) -> np.n
 
 
 def _find_segments(
-    values: Sequence[Segments | Words], offsets: np.ndarray, lengths: np.ndarray
+    values: Sequence[Segments | Words], words: Places
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the segment of each token that has text, which tokens have, and how many there are."""
     counts = np.fromiter((len(value.labels) for value in values), np.int64, len(values))
-    starts = _find_starts(values, counts)
-    has_text = offsets[:, 0] < offsets[:, 1]
-    wide = 1 + max(int(starts.max(initial=0)), int(offsets.max(initial=0)))
-    bases = wide * np.arange(len(values))  # so that the places of all texts are in order
-    places = (offsets[:, 0] + np.repeat(bases, lengths))[has_text]
-    owners = np.searchsorted(starts + np.repeat(bases, counts), places, side="right") - 1
+    starts = _find_starts(values, counts) + np.repeat(words.text_offsets[:-1], counts)
+    has_text = words.starts < words.ends
+    owners = np.searchsorted(starts, words.starts[has_text], side="right") - 1
     return owners, has_text, len(starts)
 
 

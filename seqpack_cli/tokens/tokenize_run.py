@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from blake3 import blake3
@@ -50,8 +50,6 @@ from seqpack_cli.runs.workers import (
     open_workers,
 )
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
-from seqpack_cli.tokens.chat.chat_setup import ChatSetup
-from seqpack_cli.tokens.chat.renderer import writes_special
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
 from seqpack_cli.tokens.encode_batch import EncodedBatch, list_spelled, open_batch_encoder
 from seqpack_cli.tokens.encoders.agreement import (
@@ -83,11 +81,11 @@ from seqpack_cli.tokens.sequences import (
     TooLongError,
     make_sequences,
 )
-from seqpack_cli.tokens.spelled_tokens import SpecialTokenCounts, write_spelled_tokens
+from seqpack_cli.tokens.special_tokens import SpecialTokenCounts, write_spelled_tokens
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Tags
 from seqpack_cli.tokens.text_batches import TextBatch, gather
-from seqpack_cli.tokens.text_readers import MessagesText, PromptText, make_text_reader
+from seqpack_cli.tokens.texts import MessagesText, PromptText, make_text_reader
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import (
     Vocabulary,
@@ -96,6 +94,9 @@ from seqpack_cli.tokens.vocabulary import (
     locate_tokenizer,
     read_tokenizer_json,
 )
+
+if TYPE_CHECKING:
+    from seqpack_cli.tokens.chat import ChatSetup
 
 MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
 MAX_PARTS_AT_ONCE = 2  # in a process: Python's lock lets no more than that be read at once
@@ -378,7 +379,7 @@ def _iter_notices(
             "--completion-field: no end token follows a completion, so a model does not learn to "
             "stop; pass --eos TOKEN to add one"
         )
-    if isinstance(text, MessagesText) and not writes_special(text.setup):
+    if isinstance(text, MessagesText) and not text.writes_special():
         yield (
             f"--messages-field: the chat template {text.setup.path} writes no special token of the "
             "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the "
@@ -496,10 +497,10 @@ def _assign(
     assigned, lengths = {}, found.encoded.lengths
     for kind in part.kinds:
         if isinstance(kind, Tags):
-            assert found.offsets is not None  # noqa: S101 - they were asked for
+            assert found.words is not None  # noqa: S101 - they were asked for
             values = found.batch.fields[part.places[kind.name]]
             subtokens = options.tag_subtokens or "first"
-            entries = kind.assign(values, found.offsets, lengths, subtokens)
+            entries = kind.assign(values, found.words, subtokens)
             assigned[kind.name] = TokenColumn(entries, kind.fill, kind.fill)
         elif isinstance(kind, TokenKind) and found.targets is not None:
             kind.counts["num_straddling_tokens"] += found.targets.num_straddling

@@ -29,7 +29,6 @@ from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 from seqpack_cli.tokens.options import TrainTokenizerOptions
-from seqpack_cli.tokens.tokenizers_api import check_can_train
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ def train_tokenizer(
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
     _check_vocab_size(options)
-    check_can_train()
     names = list_inputs(inputs, options.files)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
         tokenizer = _train(names, output.parent, options, progress)

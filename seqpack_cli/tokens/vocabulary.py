@@ -32,8 +32,6 @@ from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 from seqpack_cli.tokens.panics import is_failure
 from seqpack_cli.tokens.roles import find_roles
-from seqpack_cli.tokens.slim_parts import OLD_HINT
-from seqpack_cli.tokens.tokenizers_api import open_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -102,16 +100,18 @@ def build_tokenizer(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Tok
     Raises:
         DataError: it is not a tokenizer.json.
     """
+    import tokenizers
+
     try:
         with catch_failure():
-            tokenizer = open_tokenizer(usable_json(tokenizer_json))
+            tokenizer = tokenizers.Tokenizer.from_str(usable_json(tokenizer_json).decode())
     except DataError as error:
-        if error.hint is not None:  # the installed version does not support it
-            raise
         raise DataError(
             f"{error.message}, expected a file in the format of Hugging Face's tokenizers",
             hint="pass --tokenizer bytes to use one id per byte",
         ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     tokenizer.encode_special_tokens = not allow_special_tokens
     return tokenizer
 
@@ -167,8 +167,6 @@ def check_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> None:
         vocabulary = describe_vocabulary(tokenizer_json)
     except DataError as error:
         what = error.message.removeprefix("tokenizer.json: ")
-        if error.hint == OLD_HINT:
-            raise FolderError(f"{path}: {what}", error.hint) from error
         raise FolderError(f"{path}: not a tokenizer ({what})") from error
     for name in ("vocab_size", "max_id"):
         found = getattr(vocabulary, name)

@@ -7,8 +7,8 @@ from command import run
 from foreign_ids import write_pair
 from test_import_records import import_records, write
 
-from seqpack_cli import DataError, open_store
 import seqpack_cli.tokens.import_ids as import_run
+from seqpack_cli import DataError, open_store
 
 
 def import_lines(folder, records, *options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 from unfinished import Stop
 
-from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.tokens import tokenize_run
 from seqpack_cli.tokens.encoders import agreement
@@ -34,7 +33,6 @@ from seqpack_cli.tokens.tokenize_run import tokenize, tokenize_part
 
 NUM_LINES = 400
 PART_BYTES = 10_000  # 100 lines of 100 bytes: more than the head of 4 KiB
-INSTALL_HINT = "pip install fastokens"
 
 
 @pytest.fixture(autouse=True)
@@ -248,7 +246,6 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
             return encode
 
         monkeypatch.setitem(encoders.OPENERS, "fastokens", open_fake)
-        monkeypatch.setattr(encoders, "is_installed", lambda: True)
         agreement.open_checked_encoder.cache_clear()
         agreement.start_loading.cache_clear()
         return opened
@@ -534,69 +531,6 @@ def test_part_whose_result_never_arrived_is_discarded_too(
             run(corpus, output, tokenizer)
     assert run(corpus, output, tokenizer) == ["1 of 4 parts were already finished"]
     assert read_folder(output) == read_folder(tmp_path / "slow")
-
-
-# Without fastokens
-
-
-@pytest.fixture
-def hidden_fastokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Python raises for a missing module."""
-    monkeypatch.setitem(sys.modules, "fastokens", None)
-
-
-def test_fastokens_that_cannot_be_imported_counts_as_not_installed(
-    corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is installed, but built for another machine."""
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "fastokens.py").write_text("raise ImportError('wrong ELF class')\n")
-    monkeypatch.syspath_prepend(tmp_path / "broken")
-    monkeypatch.delitem(sys.modules, "fastokens", raising=False)
-    assert not encoders.is_installed()
-    assert run(corpus, tmp_path / "store", tokenizer) == []
-    assert read_encoder(tmp_path / "store") == "tokenizers"
-
-
-def test_without_fastokens_auto_uses_tokenizers(
-    corpus: Path, tokenizer: Path, tmp_path: Path, hidden_fastokens: None
-) -> None:
-    assert run(corpus, tmp_path / "store", tokenizer) == []
-    assert read_encoder(tmp_path / "store") == "tokenizers"
-
-
-def test_without_fastokens_choosing_it_is_an_error_of_the_machine(
-    corpus: Path, tokenizer: Path, tmp_path: Path, hidden_fastokens: None
-) -> None:
-    with pytest.raises(MachineError) as caught:
-        run(corpus, tmp_path / "store", tokenizer, encoder="fastokens")
-    assert (caught.value.message, caught.value.hint) == (
-        "fastokens is not installed",
-        INSTALL_HINT,
-    )
-    result = run_command(
-        *("tokenize", corpus, "-o", tmp_path / "store", "--tokenizer", tokenizer),
-        *("--encoder", "fastokens"),
-    )
-    assert result.exit_code == 5
-    assert result.stderr.endswith(f"Error: fastokens is not installed\n\nhint: {INSTALL_HINT}\n")
-    assert not (tmp_path / "store").exists()
-
-
-def test_store_begun_with_fastokens_is_finished_without_it(
-    corpus: Path, tokenizer: Path, tmp_path: Path, fake_fast: FakeFast
-) -> None:
-    run(corpus, tmp_path / "slow", tokenizer, encoder="tokenizers")
-    with pytest.MonkeyPatch.context() as patch:
-        fake_fast()
-        stop_after(patch, 2)
-        with pytest.raises(Stop):
-            run(corpus, tmp_path / "store", tokenizer)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "is_installed", lambda: False)
-        run(corpus, tmp_path / "store", tokenizer)
-    assert read_encoder(tmp_path / "store") == "tokenizers"
-    assert read_folder(tmp_path / "store") == read_folder(tmp_path / "slow")
 
 
 # Saved settings of a tokenizer.json

@@ -19,7 +19,7 @@ from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.kinds import PlannedColumn
-from seqpack_cli.tokens.offsets.offsets import open_offset_finder
+from seqpack_cli.tokens.offsets import Places, open_place_finder
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Segments, Tags
@@ -36,9 +36,10 @@ def tag(
     values = [reader.read(value, text) for text, value in records]
     texts = [" ".join(text) if isinstance(text, list) else text for text, _ in records]
     encoded = encode_bytes(texts)
-    offsets = open_offset_finder(byte_tokenizer_json(), allow_special_tokens=False)(texts, encoded)
+    finder = open_place_finder(byte_tokenizer_json(), allow_special_tokens=False)
+    words = finder.leave_out_spaces(texts, encoded, finder.find(texts, encoded))
     collector = Tags(reader.field)
-    collector.add_entries(collector.assign(values, offsets, encoded.lengths, subtokens))
+    collector.add_entries(collector.assign(values, words, subtokens))
     made = collector.finish()
     assert made.class_names is not None
     (pieces,) = [tensor.pieces for tensor in made.tensors.values()]
@@ -81,7 +82,7 @@ def test_text_outside_of_spans_has_no_class_among_numbers_or_fixed_names() -> No
 def test_outside_is_among_the_names_even_where_spans_cover_all() -> None:
     collector = Tags(PlannedColumn("tags", "tags"))
     value = STRINGS.read([[0, 1, "X"]], "a")
-    collector.assign([value, None], np.array([[0, 1]], np.int32), np.array([1, 0]), "all")
+    collector.assign([value, None], Places(*np.array([[0], [1]]), np.array([0, 1, 1])), "all")
     assert collector.finish().class_names == ["O", "X"]
 
 
@@ -95,8 +96,8 @@ def test_tokens_between_words_and_of_several_words_follow_their_first_character(
     """A token that spans two words has the class of the first; the second word loses its tag."""
     collector = Tags(PlannedColumn("tags", "tags"))
     value = Segments([0, 3, 6], ["X", "Y", "Z"])
-    offsets = np.array([[0, 0], [0, 5], [5, 5], [6, 7]], np.int32)
-    tags = collector.assign([value], offsets, np.array([4]), "first")
+    words = Places(np.array([0, 0, 5, 6]), np.array([0, 5, 5, 7]), np.array([0, 7]))
+    tags = collector.assign([value], words, "first")
     assert tags.tolist() == [-100, 0, -100, 2]
     assert collector.counts == {"num_words_without_token": 1}
 

@@ -17,7 +17,6 @@ from here import HERE
 from make_golden import GOLDEN
 from reference import change_json
 from shard_reference import change_manifest, change_shard
-from test_spelled_tokens import NAME as SPELLED_NAME
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from seqpack_cli.batching.options import PackOptions
@@ -294,10 +293,6 @@ def test_tokens_spelled_in_the_text_are_named_from_store_and_shards(tmp_path: Pa
     }
     assert describe(store)["spelled_in_text"] == expected
     assert describe(tmp_path / "shards")["spelled_in_text"] == expected
-    (store / SPELLED_NAME).unlink()
-    older = {"num_tokens": 3, "tokens": None}
-    assert describe(store)["spelled_in_text"] == older
-    assert describe(tmp_path / "shards")["spelled_in_text"] == older
 
 
 def test_several_stores_are_counted_as_one(tmp_path: Path) -> None:
@@ -350,7 +345,7 @@ def test_shards_without_their_store_know_no_places(tmp_path: Path) -> None:
 
 def test_damaged_list_of_tokens_is_refused(tmp_path: Path) -> None:
     store = make_store(tmp_path, ["<s>"])
-    (store / SPELLED_NAME).write_text("no JSON\n")
+    (store / "special_tokens.jsonl").write_text("no JSON\n")
     with pytest.raises(FolderError, match=r"special_tokens\.jsonl:1: not JSON"):
         describe(store)
 
@@ -491,14 +486,6 @@ most frequent
              0               1   1.61%  "<unk>"
 """.splitlines()
     )
-
-
-def test_lines_of_an_older_store_say_what_is_not_known(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "v10" / "tokens_bytes", tmp_path / "store")
-    (tmp_path / "store" / "special_tokens.jsonl").unlink()
-    lines = show_vocabulary_use(describe(tmp_path / "store"))
-    assert "special tokens spelled out in the text  1" in lines
-    assert "  which ones is unknown: the store was written by an older seqpack" in lines
 
 
 def test_lines_fit_whatever_stands_in_names_and_tokens(tmp_path: Path) -> None:

@@ -119,9 +119,6 @@ def _list_spelled(spelled: dict[str, Any]) -> Iterator[str]:
     number, tokens = spelled["num_tokens"], spelled["tokens"]
     if number is None:
         yield f"{title}  unknown: the token store cannot be read"
-    elif tokens is None:
-        yield f"{title}  {number:,}"
-        yield "  which ones is unknown: the store was written by an older seqpack"
     elif not tokens:
         yield f"{title}  none"
     else:

@@ -24,7 +24,6 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
 from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, open_encoder
 from seqpack_cli.tokens.encoders.fastokens_encoder import DISPUTED_CHARACTER
 from seqpack_cli.tokens.panics import hiding_panics
-from seqpack_cli.tokens.tokenizers_api import keep_comparable
 
 HEAD_SHARE = 1024  # the head is 1/1024 of the part
 MIN_HEAD_BYTES = 4 << 10
@@ -122,7 +121,7 @@ def check_agreement(
 
     Also if the reference fails on a text: then the run fails with the reference's error.
     """
-    texts = keep_comparable(texts)
+    texts = list(texts)
     found = encoder(texts)
     try:
         expected = reference(texts)

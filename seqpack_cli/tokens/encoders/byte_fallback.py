@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncoderRefusedError
-from seqpack_cli.tokens.slim_parts import METASPACE
 
+METASPACE = "▁"
 BLANKS = (" ", METASPACE)
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 SPACES_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seqpack_cli.errors import MachineError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.encoders.encoded_texts import Encoder
-from seqpack_cli.tokens.encoders.fastokens_encoder import is_installed, open_fastokens_encoder
+from seqpack_cli.tokens.encoders.fastokens_encoder import open_fastokens_encoder
 from seqpack_cli.tokens.encoders.tokenizers_encoder import open_tokenizers_encoder
 
 OPENERS: dict[str, Callable[..., Encoder]] = {
@@ -30,18 +29,13 @@ def choose_encoder(wanted: str, tokenizer_json: bytes, *, allow_special_tokens: 
     """Return the name of the encoder to begin a run with.
 
     Args:
-        wanted: one of CHOICES; "auto" means the fastest that is installed.
-
-    Raises:
-        MachineError: fastokens is wanted and not installed.
+        wanted: one of CHOICES; "auto" means the fastest.
     """
-    if wanted == "fastokens" and not is_installed():
-        raise MachineError("fastokens is not installed", hint="pip install fastokens")
     if wanted != "auto":
         return wanted
     if tokenizer_json == byte_tokenizer_json() and not allow_special_tokens:
         return "bytes"
-    return "fastokens" if is_installed() else REFERENCE
+    return "fastokens"
 
 
 def open_encoder(

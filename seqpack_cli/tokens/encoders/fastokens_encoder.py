@@ -48,7 +48,6 @@ def open_fastokens_encoder(
 
     Raises:
         EncoderRefusedError: fastokens does not support this tokenizer.
-        ImportError: it is not installed; see is_installed.
     """
     del num_threads
     _check_supported(tokenizer_json, allow_special_tokens=allow_special_tokens)
@@ -80,15 +79,6 @@ def open_fastokens_encoder(
         return EncodedTexts(np.frombuffer(ids, "<u4"), lengths)
 
     return encode
-
-
-def is_installed() -> bool:
-    """Return whether fastokens can be imported."""
-    try:
-        import fastokens  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _check_supported(tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:

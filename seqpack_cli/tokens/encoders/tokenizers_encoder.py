@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
+
+import numpy as np
 
 from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, Encoder
-from seqpack_cli.tokens.hidden_specials import hide_special_tokens
-from seqpack_cli.tokens.tokenizers_api import join_ids
+from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure
 
 
@@ -29,6 +31,9 @@ def open_tokenizers_encoder(
     def encode(texts: list[str]) -> EncodedTexts:
         with catch_failure():
             encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return join_ids(encodings)
+        ids = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum()))
+        return EncodedTexts(flat, lengths)
 
     return encode

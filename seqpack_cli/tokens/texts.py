@@ -6,9 +6,10 @@ Both are picklable, for spawned workers.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.fields import (
     MESSAGES_FIELD,
@@ -18,13 +19,15 @@ from seqpack_cli.corpus.fields import (
     join_words,
 )
 from seqpack_cli.corpus.json_records import encode_canonical
-from seqpack_cli.errors import quote
+from seqpack_cli.errors import MachineError, quote
 from seqpack_cli.files.places import parse_place
-from seqpack_cli.tokens.chat.chat_setup import ChatSetup
-from seqpack_cli.tokens.chat.find_setup import find_chat_setup
-from seqpack_cli.tokens.chat.renderer import open_renderer
 from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.tokens.target_text import TargetText
+
+if TYPE_CHECKING:
+    from seqpack_cli.tokens.chat import ChatSetup
+
+MIN_JINJA = (3, 1, 6)  # templates escape from the sandbox of earlier ones
 
 
 @dataclass(frozen=True)
@@ -67,63 +70,63 @@ class PromptText:
         return {}
 
 
+def _join(prompt: str, completion: str) -> TargetText:
+    start, text = len(prompt), prompt + completion
+    canonical = encode_canonical({"completion": completion, "prompt": prompt})
+    return TargetText(text, ((start, len(text)),) if completion else (), canonical)
+
+
 @dataclass(frozen=True)
 class MessagesText:
     """A text that a chat template renders from messages, of which the assistant's are targets."""
 
     setup: ChatSetup
-    messages_field: str
-    tools_field: str | None = None
     num_lists = 2
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The messages, and the tools, which a record may lack."""
-        messages = Field(self.messages_field, MESSAGES_FIELD, "json")
-        if self.tools_field is None:
+        messages = Field(self.setup.messages_field, MESSAGES_FIELD, "json")
+        if self.setup.tools_field is None:
             return (messages,)
-        return messages, Field(self.tools_field, "--tools-field", "json", is_optional=True)
+        return messages, Field(self.setup.tools_field, "--tools-field", "json", is_optional=True)
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the texts; raises BadRecordError if one cannot be rendered."""
-        messages, *others = columns
-        tools = [list(map(_read_tools, values)) for values in others]
+        from seqpack_cli.tokens.chat import open_renderer
+
+        messages, *tools = columns
+        tools = [list(map(self._read_tools, values)) for values in tools]
         made = list(map(open_renderer(self.setup).render, messages, *tools))
         return [[each.text for each in made], made]
 
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the text of a record; raises BadRecordError."""
-        messages, *tools = values
-        try:
-            made = open_renderer(self.setup).render(messages, *map(_read_tools, tools))
-        except BadRecordError as error:
-            raise BadRecordError(self._name_field(error.reason), error.hint) from error
-        return [made.text, made]
-
-    def _name_field(self, reason: str) -> str:
-        """Return a reason that begins with the name of a field."""
-        what, colon, rest = reason.partition(": ")
-        names = {"messages": self.messages_field, "tools": self.tools_field}
-        return f"{names.get(what) or what}{colon}{rest}"
+        return [value for [value] in self.read_all([[value] for value in values])]
 
     def parse(self, spelled: str) -> Any:
         """Return the text."""
         return spelled
 
+    def _read_tools(self, value: Any) -> Any:
+        """Return the tools of a conversation, which some data sets have as JSON in a string."""
+        if type(value) is not str:
+            return value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            what = f"{quote(value)}, expected a list, or a string with JSON of one"
+            raise BadRecordError(f"{self.setup.tools_field}: {what}") from error
+
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the records."""
         return self.setup.describe()
 
+    def writes_special(self) -> bool:
+        """Return whether the template writes a special token."""
+        from seqpack_cli.tokens.chat import writes_special
 
-def _read_tools(value: Any) -> Any:
-    """Return the tools of a conversation, which some data sets have as JSON in a string."""
-    if type(value) is not str:
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        what = f"tools: {quote(value)}, expected a list, or a string with JSON of one"
-        raise BadRecordError(what) from error
+        return writes_special(self.setup)
 
 
 def make_text_reader(
@@ -139,18 +142,26 @@ def make_text_reader(
         return PromptText(options.prompt_field, options.completion_field)
     if options.messages_field is None:
         return None
-    template = None if options.chat_template is None else parse_place(options.chat_template)
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MachineError(
+            "jinja2 is not installed, chat templates need it", hint="pip install jinja2"
+        ) from error
+    if tuple(map(int, re.findall(r"\d+", jinja2.__version__)[:3])) < MIN_JINJA:
+        raise MachineError(
+            f"jinja2 {jinja2.__version__}, expected 3.1.6 or later, whose sandbox is safe",
+            hint="pip install --upgrade jinja2",
+        )
+    from seqpack_cli.tokens.chat import find_chat_setup
+
     setup = find_chat_setup(
         tokenizer,
-        template,
+        None if options.chat_template is None else parse_place(options.chat_template),
         target_turns=options.target_turns,
         template_date=options.template_date,
         allow_special_tokens=allow_special_tokens,
+        messages_field=options.messages_field,
+        tools_field=options.tools_field,
     )
-    return MessagesText(setup, options.messages_field, options.tools_field)
-
-
-def _join(prompt: str, completion: str) -> TargetText:
-    start, text = len(prompt), prompt + completion
-    canonical = encode_canonical({"completion": completion, "prompt": prompt})
-    return TargetText(text, ((start, len(text)),) if completion else (), canonical)
+    return MessagesText(setup)

@@ -1,0 +1,202 @@
+"""Special tokens that a text spells: find them, count them, and keep models from writing them.
+
+Their counts are in `special_tokens.jsonl`, one line per token, sorted by token, written only if any
+was found: {"token": "<s>", "count": 12, "places": [{"source": "a.txt", "record": 3}]}. Places are
+the first five records that spell it, numbered from 1.
+
+Text without special tokens is searched at about 10 GB/s: the special tokens of a vocabulary share a
+few prefixes (`<|`, `[`, `<`), and only texts that contain one are searched with the regex.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from seqpack_cli.errors import FolderError
+from seqpack_cli.files.json_files import check_fields, encode_json, parse_json
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.places import Place, at
+from seqpack_cli.runs.run_folder import RunFolder
+from seqpack_cli.tokens.vocabulary import usable_json
+
+TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token includes that takes white space
+NAME = "special_tokens.jsonl"
+MAX_PLACES = 5  # kept for each token
+MAX_DEPTH = 3  # levels of the regex that branch by prefix instead of trying hundreds of tokens
+MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
+FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
+FALLBACK_BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
+def list_prefixes(tokens: Iterable[str]) -> list[str]:
+    """Return texts of which a text contains one if it contains a token."""
+    return list(_group(filter(None, tokens)))
+
+
+def compile_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Return a regex for any of some tokens, longer ones first; for none if there are none."""
+    groups = _group(filter(None, tokens))
+    return re.compile("|".join(_match(*group) for group in groups.items()) or "(?!)")
+
+
+def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
+    """Group tokens by their first character; the keys are the longest common prefixes."""
+    groups = [list(group) for _, group in groupby(sorted(tokens), key=lambda token: token[0])]
+    return {os.path.commonprefix(group): group for group in groups}  # noqa: RUF071 - of characters
+
+
+def _match(prefix: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
+    """Return a regex for tokens with a common prefix; longer tokens match first."""
+    ends = {token[len(prefix) :] for token in tokens}
+    if depth == 0:
+        choices = [re.escape(end) for end in sorted(ends, key=len, reverse=True)]
+    else:
+        groups = _group(filter(None, ends))
+        choices = [_match(*group, depth - 1) for group in groups.items()]
+        choices += [""] * ("" in ends)
+    return re.escape(prefix) + "(?:" + "|".join(choices) + ")"
+
+
+class SpecialTokenCounts:
+    """Counts of the special tokens spelled in the texts of a part, and the documents they are in.
+
+    Where two tokens begin at the same place, the longer one counts.
+
+    >>> counts = SpecialTokenCounts(["<a>", "<a><b>"])
+    >>> counts.add(["<a><b> <a>", "a<"], first_document=7)
+    2
+    >>> counts.describe()
+    {'<a><b>': [1, [7]], '<a>': [1, [7]]}
+    """
+
+    def __init__(self, special_tokens: Sequence[str]) -> None:
+        self._prefixes = list_prefixes(special_tokens)
+        self._find = compile_tokens(special_tokens).findall
+        self._counts: Counter[str] = Counter()
+        self._documents: dict[str, list[int]] = {}
+
+    def add(self, texts: list[str], *, first_document: int) -> int:
+        """Count the special tokens in the next texts of the part; return their number.
+
+        Args:
+            first_document: the number of the first text in the part.
+        """
+        suspects = {
+            index for prefix in self._prefixes for index, text in enumerate(texts) if prefix in text
+        }
+        all_found: list[str] = []
+        for index in sorted(suspects):
+            found = self._find(texts[index])
+            all_found += found
+            for token in set(found):
+                documents = self._documents.setdefault(token, [])
+                if len(documents) < MAX_PLACES:
+                    documents.append(first_document + index)
+        self._counts.update(all_found)
+        return len(all_found)
+
+    def describe(self) -> dict[str, list[object]]:
+        """Return, by token, its count and the first documents that contain it."""
+        return {token: [self._counts[token], self._documents[token]] for token in self._counts}
+
+
+def write_spelled_tokens(
+    run: RunFolder, manifest: dict[str, Any], receipts: list[dict[str, Any]]
+) -> None:
+    """Add up the counts of the parts and write them, with the first records of the whole input."""
+    firsts = [source["first_document"] for source in manifest["sources"]]
+    tokens: dict[str, dict[str, Any]] = {}
+    for part, receipt in zip(manifest["parts"], receipts, strict=True):
+        for token, (count, documents) in receipt["special_tokens"].items():
+            entry = tokens.setdefault(token, {"token": token, "count": 0, "places": []})
+            entry["count"] += count
+            for inside in documents[: MAX_PLACES - len(entry["places"])]:
+                document = part["first_document"] + inside
+                source = manifest["sources"][bisect.bisect_right(firsts, document) - 1]
+                record = document - source["first_document"] + 1
+                entry["places"].append({"source": source["path"], "record": record})
+    if tokens:
+        with run.publish(NAME) as file:
+            for token in sorted(tokens):
+                file.write(encode_json(tokens[token]) + b"\n")
+
+
+def read_spelled_tokens(folder: Place, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Read what `write_spelled_tokens` wrote.
+
+    Raises:
+        FolderError: it is damaged, or not of this store; the message has the line.
+    """
+    path = folder / NAME
+    content = at(path).read(max_bytes=MAX_BYTES) if at(path).exists() else b""
+    tokens: list[dict[str, Any]] = []
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        place = f"{path}:{number}"
+        if not line.endswith(b"\n"):
+            raise FolderError(f"{place}: no line end, expected one after each token")
+        entry = parse_json(line, source=place)
+        check_fields(entry, {"token": str, "count": int, "places": list}, source=place)
+        for found in entry["places"]:
+            check_fields(found, {"source": str, "record": int}, source=place)
+        tokens.append(entry)
+    found, expected = (
+        sum(entry["count"] for entry in tokens),
+        manifest["ledger"]["num_special_tokens_in_text"],
+    )
+    if found != expected:
+        raise FolderError(
+            f"{path}: {found:,} special tokens, {MANIFEST_NAME} says {expected:,}",
+            hint="the file was changed or damaged: run tokenize --overwrite",
+        )
+    return tokens
+
+
+@functools.lru_cache(maxsize=2)
+def hide_special_tokens(tokenizer_json: bytes) -> bytes:
+    """Return a tokenizer.json with the same ids, whose special tokens no text can spell.
+
+    Without that, a model with a special token among its words writes it where a text spells it,
+    though the library was told to take it as text. If it has no such word, it stays as it is.
+    """
+    saved = json.loads(usable_json(tokenizer_json))
+    model, added = saved["model"], saved.get("added_tokens") or ()
+    words, merges = model["vocab"], model.get("merges") or ()
+    known = {word for word, _ in words} if isinstance(words, list) else words
+    is_byte = FALLBACK_BYTE.fullmatch if model.get("byte_fallback") else lambda _: None
+    # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
+    names = {
+        token["content"]: f" {chr(FIRST_PRIVATE + number)} "
+        for number, token in enumerate(added)
+        if token["special"] and token["content"] in known and not is_byte(token["content"])
+    }
+    kept = [merge for merge in merges if names.keys().isdisjoint(_parts(merge))]
+    is_spelled = len(kept) < len(merges) or any(len(token) == 1 for token in names)
+    if not names or ("merges" in model and not model.get("ignore_merges") and not is_spelled):
+        return tokenizer_json  # BPE makes all but single characters by merges
+
+    def rename(token: Any) -> Any:
+        return names.get(token, token)
+
+    if isinstance(words, list):
+        model["vocab"] = [[rename(word), score] for word, score in words]
+    else:
+        model["vocab"] = {rename(word): id_ for word, id_ in words.items()}
+    model |= {"merges": kept} if "merges" in model else {}
+    model |= {"unk_token": rename(model["unk_token"])} if "unk_token" in model else {}
+    saved["added_tokens"] = [{**token, "content": rename(token["content"])} for token in added]
+    none = {"truncation": None, "padding": None, "post_processor": None}
+    return json.dumps({**saved, **none}, ensure_ascii=False).encode()
+
+
+def _parts(merge: str | list[str]) -> tuple[str, str, str]:
+    """Return both parts of a merge of BPE, and what they make."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second, first + second
