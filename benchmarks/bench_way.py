@@ -36,9 +36,11 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.corpus.documents import iter_documents
+from seqpack_cli.corpus.fields import FieldText
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.records import iter_records
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.shards.unpacked import iter_sequences
 
 TEXTS_PER_CALL = 1000
@@ -131,10 +133,13 @@ def read_texts(inputs: tuple[str, ...]) -> list[str]:
     return [
         text
         for index, source in enumerate(sources)
-        for block in iter_documents(
-            SourceRange(index, source, 0, source.num_bytes), DocumentOptions(), lambda _: None
+        for block in iter_records(
+            SourceRange(index, source, 0, source.num_bytes),
+            [FieldText("text")],
+            DocumentOptions(),
+            None,
         )
-        for text in block.texts
+        for text in block.lists[0]
     ]
 
 

@@ -47,10 +47,8 @@ class Limits:
 
     batch_bytes: int = 1 << 20
     """Bytes of text that are decoded, converted or encoded at a time."""
-    batch_memory: int = 64 << 20
-    """Bytes of a batch whose rows repeat a long value, which a table stores once."""
-    rows_per_batch: int = 1 << 14
-    """Rows of a table in a batch, however short their texts."""
+    rows_per_batch: int = 1 << 12
+    """Rows of a table in a batch, however short: a table stores repeated values once."""
     json_bytes: int = 1 << 16
     """Bytes of JSON lines that are parsed at a time: larger arrays cost page faults."""
     texts_per_write: int = 1 << 10

@@ -31,7 +31,6 @@ OPTIONAL = (
     "hypothesis",
     "jinja2",
     "matplotlib",
-    "orjson",
     "pyarrow",
     "ray",
 )

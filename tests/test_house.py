@@ -33,7 +33,7 @@ OWNERS = {
     "tqdm": {"cli"},
     "tokenizers": {"tokens"},
     "fastokens": {"tokens"},
-    "orjson": {"corpus"},
+    "orjson": {"corpus", "tokens"},
     "ray": {"runs"},
     "pyarrow": {"corpus", "shards"},
     "matplotlib": {"reporting"},

@@ -27,8 +27,14 @@ SPELLED += (
 )
 SPELLED += rb""" | {"text" "a"} | [{"text": "a"}] | {"text": nul}"""
 DEEP = b'{"text": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
-NO_RECORDS = (*SPELLED.split(b" | "), b'{"text": "a\tb"}', b"[" * 100_000, DEEP)
-BAD_VALUES = (None, True, 3, 1.5, [], ["a"], {}, {"b": 1}, "\ud800", "a\udfff", [{"role": "user"}])
+NO_RECORDS = (
+    *SPELLED.split(b" | "),
+    b'{"text": "a\tb"}',
+    b"[" * 100_000,
+    b'{"text": "\\ud800"}',
+    DEEP,
+)
+BAD_VALUES = (None, True, 3, 1.5, [], ["a"], {}, {"b": 1}, [{"role": "user"}])
 OTHER_VALUES = json.loads('[0, -1, 9007199254740993, 0.1, 1e300, null, "\\"a.b", [1], {"é": {}}]')
 
 
@@ -225,6 +231,24 @@ def test_prompts_and_completions_are_read_together(tmp_path: Path, seed: int) ->
     assert found.column("k") == [n for n in range(30) if n not in bad] * 2
     targets = sum(len(r["a"].encode()) for n, r in enumerate(records) if n not in bad)
     assert found.manifest["ledger"]["num_target_tokens"] == targets * 2
+
+
+def test_last_of_equal_keys_counts(tmp_path: Path) -> None:
+    lines = [b'{"text": "a", "text": "b", "k": 1, "k": 2}']
+    lines.append(b'{"text": 1, "text": "c", "k": "x", "k": 3}')
+    array = b"[" + b",".join(lines) + b"]"
+    for name, data in (("a.jsonl", b"\n".join(lines)), ("a.json", array)):
+        found = read(tmp_path, [write(tmp_path / name, data)], keep=["k:int"])
+        assert (found.documents, found.column("k")) == (["b", "c"], [2, 3])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 2**12, 10**20, 1e19])
+def test_class_numbers_beyond_64_bits_are_bad_records(tmp_path: Path, number: float) -> None:
+    lines = [json.dumps({"text": "a", "k": k}).encode() for k in (5, number, 2**63 - 1)]
+    path = write(tmp_path / "a.jsonl", b"\n".join(lines))
+    refused(tmp_path, [path], "2: field 'k' is ", keep=["k:class"])
+    found = read(tmp_path, [path], keep=["k:class"], on_bad_record="skip")
+    assert found.documents == ["a", None, "a"]
 
 
 # One bad record

@@ -8,15 +8,14 @@ stay whole. Small files share a part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
 
-from seqpack_cli.corpus.arrow_rows import read_arrow_schema
-from seqpack_cli.corpus.json_head import check_arrays
-from seqpack_cli.corpus.parquet_rows import find_row_groups
+from seqpack_cli.corpus.json_records import check_arrays
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.table_records import find_row_groups, read_schema
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.places import is_shared
 from seqpack_cli.limits import LIMITS
@@ -40,7 +39,7 @@ def check_footers(sources: Sequence[Source]) -> None:
     check_arrays(sources)
     for source in sources:
         if source.format == "arrow":
-            read_arrow_schema(source)
+            read_schema(source)
     files = [source for source in sources if source.format == "parquet"]
     files = [source for source in files if is_shared(source.location)]
     if not files:
@@ -113,18 +112,6 @@ def find_record_start(source: Source, byte: int) -> int:
             while _skip_line(file):
                 pass
         return file.tell()
-
-
-def iter_lines(source: Source, start: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an uncompressed file from a byte on, each with the byte of its start.
-
-    A line above max_bytes is cut.
-    """
-    with source.input.open(source.num_bytes) as file:
-        file.seek(start)
-        while line := file.readline(max_bytes):
-            yield start, line
-            start += len(line)
 
 
 def _skip_line(file: BinaryIO) -> bool:

@@ -1,37 +1,56 @@
-"""Find the source files of the inputs and their formats, in one fixed order.
+"""The source files of a run, and what they are by their first bytes.
 
-An input is a file, a folder (every file below it with a known suffix, sorted by the bytes of the
-paths), a glob, a URL of any of these, or `-`, whose bytes were copied to a file. No file is opened
-here: 100,000 files take about a second.
+The first bytes of a file that is not text name its type, for an error. Only signatures are used
+that no UTF-8 text begins with. Standard input is copied to a file, so that it is cut, shared and
+checked like any other input.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
-from seqpack_cli.corpus.file_choice import FileChoice
-from seqpack_cli.corpus.folder_walk import FoundFile, Search
-from seqpack_cli.corpus.formats import (
-    BINARY_FORMATS,
-    COMPRESSION_OF_SUFFIX,
-    TEXT_FORMATS,
-    Formats,
-    find_file_format,
-)
-from seqpack_cli.corpus.input_files import find_input_files, naming_line
-from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.pairs import Pair
-from seqpack_cli.corpus.remote_files import list_statuses
-from seqpack_cli.corpus.skipped import EXCLUDED, NOT_INCLUDED, UNNAMED_JSON, Skipped
-from seqpack_cli.errors import FolderError, OptionError, join_items
-from seqpack_cli.files.ahead import map_ahead
+from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, IMPORT, UNPACK
+from seqpack_cli.errors import DataError, MachineError, OptionError, quote
 from seqpack_cli.files.inputs import LocalInput, RemoteInput, find_input
-from seqpack_cli.files.places import Place, find_real_name
+from seqpack_cli.files.places import Place, at
+from seqpack_cli.limits import LIMITS
 
 STANDARD_INPUT = "-"
-NUM_THREADS = 32  # that ask for objects, if several are named
+HEAD_BYTES = 4096  # that tell what a file is
+CONVERT = "pass text files only, or convert it to text, JSON lines or Parquet"
+PATTERNS = {
+    "gzip": rb"\x1f\x8b\x08",
+    "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",
+    "xz": rb"\xfd7zXZ\0",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "zip": rb"PK(?:\x03\x04|\x05\x06)",
+    "7z": rb"7z\xbc\xaf\x27\x1c",
+    "tar": rb".{257}ustar[\0 ]",
+    "Parquet": rb"PAR1\x15[\0\x04\x06]",
+    "Arrow": rb"ARROW1\0\0|\xff\xff\xff\xff",
+    "pickle": rb"\x80[\x02-\x05]",
+    "Python bytecode": rb".[\r\x0e]\r\n[\0-\3]\0\0\0",  # before 3.14 and from it on
+    "NumPy": rb"\x93NUMPY",
+    "safetensors": rb".{5}\0\0\0\{",
+    "indexed dataset": rb"MMIDIDX\0\0",
+    "HDF5": rb"\x89HDF\r\n\x1a\n",
+    "SQLite": rb"SQLite format 3\0",
+    "PDF": rb"%PDF-\d\.\d[\r\n]+%(?:[\x80-\xc1]|[\xc2-\xff][^\x80-\xbf])",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "JPEG": rb"\xff\xd8\xff",
+    "ELF": rb"\x7fELF",
+    "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
+    "UTF-16": rb"\xff\xfe|\xfe\xff",
+}
+NAMES = list(PATTERNS)
+KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
 
 
 class Source(NamedTuple):
@@ -78,161 +97,116 @@ class SourceRange(NamedTuple):
     end: int
 
 
-def find_sources(
-    inputs: Sequence[str],
-    *,
-    document: str = "line",
-    patterns: FileOptions | None = None,
-    spool: str | None = None,
-    output: Place | None = None,
-    formats: Formats = TEXT_FORMATS,
-) -> tuple[list[Source], Skipped]:
-    """Find the files that the inputs name.
+def check_text(block: bytes, source: Source) -> None:
+    """Raise DataError if the first HEAD_BYTES of a file show that it is not UTF-8 text."""
+    found = KINDS.match(block)
+    kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
+    if kind is None:
+        return
+    begin = quote(block[: 2 if kind.startswith("UTF") else 8])
+    if kind.startswith("UTF"):
+        raise DataError(
+            f"{source.path}:1: {kind[:6]} (begins with {begin}), expected UTF-8",
+            hint=_hint_iconv(kind, source),
+        )
+    raise DataError(
+        f"{source.path}: {kind} (begins with {begin}), expected UTF-8 text",
+        hint=_hint_kind(kind, source),
+    )
 
-    Args:
-        inputs: files, folders and globs, taken in this order; a folder's files sorted by the bytes
-            of their paths. A `ListedName` is not a glob.
-        document: what one document of a text file is; other formats have their own.
-        patterns: --include and --exclude; the list of --files-from is among the inputs.
-        spool: the file with the bytes of `-`.
-        output: the folder that the run writes; it is skipped below a folder or glob.
-        formats: those that the command reads, or the one that all files have.
 
-    Returns:
-        The sources, each once however it is spelled or linked, and what was skipped.
+def _hint_kind(kind: str, source: Source) -> str:
+    if kind in COMPRESSION_OF_SUFFIX.values():
+        return _hint_pipe(f"{kind} -dc", source)
+    if kind in ("zip", "7z", "tar"):
+        return UNPACK
+    if kind in ("NumPy", "indexed dataset"):
+        return IMPORT
+    is_table = kind in ("Parquet", "Arrow") and not source.compression
+    return f"pass --format {kind.lower()}" if is_table else CONVERT
+
+
+def _hint_pipe(command: str, source: Source) -> str:
+    """Return the command that pipes a file through another program."""
+    known = "" if source.format == "text" else f" --format {source.format}"
+    if source.path == STANDARD_INPUT:
+        return f"pipe it through {command}: … | {command} | seqpack tokenize -{known}"
+    typed = shlex.quote(source.path)
+    tokenize = f"seqpack tokenize -{known}"
+    if source.compression:
+        return f"{source.compression} -dc {typed} | {command} | {tokenize}"
+    return f"{command} {typed} | {tokenize}"
+
+
+def _hint_iconv(encoding: str, source: Source) -> str:
+    command = f"iconv -f {encoding} -t UTF-8"
+    if source.path == STANDARD_INPUT:
+        return _hint_pipe(command, source)
+    name, typed = Path(Path(source.path).name), shlex.quote(source.path)
+    decompress, place = "", f" {typed}"
+    if source.compression:
+        decompress, place = f"{source.compression} -dc {typed} | ", ""
+        name = Path(name.stem) if name.suffix.lower() in COMPRESSION_OF_SUFFIX else name
+    result = f"{name.stem}.utf8{name.suffix}"
+    return f"{decompress}{command}{place} > {shlex.quote(result)}"
+
+
+def _guess_utf16(block: bytes) -> str | None:
+    """Recognize UTF-16 without a byte order mark by the NUL in every second byte."""
+    sample = block[:HEAD_BYTES]
+    if b"\0" not in sample:
+        return None
+    num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
+    few, many = sorted((num_even, num_odd))
+    if len(sample) < HEAD_BYTES // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
+        return None
+    return "UTF-16BE" if num_even > num_odd else "UTF-16LE"
+
+
+@contextmanager
+def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str | None]:
+    """Copy standard input to a file in the folder if `-` is among the inputs; yield its path.
+
+    For a folder in an object store, the file is in a temporary folder of this machine.
 
     Raises:
-        OptionError: an input does not exist, a suffix is refused, or a pattern matches nothing; a
-            file of a pair is missing, or ids are wanted and a folder was written by seqpack.
-        FolderError: the output contains an input.
-        MachineError: something cannot be read.
+        OptionError: `-` is an input and standard input is closed.
+        MachineError: the disk is full.
     """
-    sources: dict[str, Source] = {}  # by their real paths
-    indexes: set[str] = set()
-    folder = None if output is None else find_real_name(output)
-    search = _begin_search(inputs, patterns, folder, formats)
-    for (file, index), source in _iter_found(inputs, document, spool, search):
-        if folder is not None and _is_below(file.real, folder):
-            raise FolderError(f"{output}: contains the input {file.path}", "choose another -o")
-        _add(sources, source, file)
-        indexes.update(() if index is None else (index.real,))
-    search.choice.check_used()
-    search.skipped.remove_read(indexes.union(sources))
-    if not sources:
-        raise _describe_nothing(inputs, search.skipped, formats)
-    return list(sources.values()), search.skipped
+    if STANDARD_INPUT not in inputs:
+        yield None
+        return
+    standard_input = _open_standard_input()
+    with at(folder).temporary_files() as create:
+        file = create("stdin")
+        for block in _iter_blocks(standard_input):
+            file.write(block)
+        yield str(file.temporary)
 
 
-def _begin_search(
-    inputs: Sequence[str], patterns: FileOptions | None, output: str | None, formats: Formats
-) -> Search:
-    choice = FileChoice(patterns or FileOptions())
-    takes_all = formats.chosen is not None
-    return Search(Skipped(), choice, takes_all, output, list_statuses(inputs), formats)
+def read_standard_input() -> bytes:
+    """Read standard input to its end.
+
+    Raises:
+        OptionError: standard input is closed.
+        MachineError: it cannot be read.
+    """
+    return b"".join(_iter_blocks(_open_standard_input()))
 
 
-def _iter_found(
-    inputs: Sequence[str], document: str, spool: str | None, search: Search
-) -> Iterator[tuple[Pair, Source]]:
-    """Yield the files of each input with what is known about them."""
-
-    def find(name: str) -> list[tuple[Pair, Source]]:
-        with naming_line(name):
-            pairs = _find_input_files(name, spool, search)
-            return [(pair, _describe(pair, document, search.formats)) for pair in pairs]
-
-    ahead = map_ahead(find, inputs, num_threads=_count_threads(inputs))
-    for name, found in zip(inputs, ahead, strict=True):
-        for pair, source in found:
-            yield pair, source._replace(spool=spool) if name == STANDARD_INPUT else source
+def _open_standard_input() -> BinaryIO:
+    standard_input: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+    if standard_input is None:  # it is closed
+        raise OptionError(f"{STANDARD_INPUT}: standard input is closed", hint="pass a file")
+    return standard_input
 
 
-def _add(sources: dict[str, Source], source: Source, file: FoundFile) -> None:
-    """Add a source, or name an earlier one of the same file by its real path."""
-    earlier = sources.setdefault(file.real, source)
-    if earlier is not source and not _is_real(earlier, file) and _is_real(source, file):
-        sources[file.real] = _rename(earlier, source)
-
-
-def _describe_nothing(inputs: Sequence[str], skipped: Skipped, formats: Formats) -> OptionError:
-    """Return the error about inputs without a file to read."""
-    seen = f" ({skipped})" if skipped.count() else ""
-    if {EXCLUDED, NOT_INCLUDED} & set(skipped.count()):
-        return OptionError(
-            f"{join_items(inputs)}: no file left to read{seen}",
-            hint="change --include or --exclude",
-        )
-    if UNNAMED_JSON in skipped.count():
-        hint = "pass --include '*.json' if these files are arrays of objects"
-        return OptionError(f"{join_items(inputs)}: no file with a known suffix{seen}", hint)
-    known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
-    return OptionError(
-        f"{join_items(inputs)}: no file with a known suffix{seen}",
-        hint=f"known suffixes: {known}; or {formats.hint}",
-    )
-
-
-def _find_input_files(name: str, spool: str | None, search: Search) -> list[Pair]:
-    if name != STANDARD_INPUT or spool is None:
-        return find_input_files(name, search)
-    status = os.stat(spool)  # noqa: PTH116
-    kind = find_file_format(name)
-    file = FoundFile(name, name, status.st_size, status.st_mtime_ns, kind, is_named=True)
-    return [(file, None)]
-
-
-def _count_threads(inputs: Sequence[str]) -> int:
-    """Return the number of threads that find the inputs: requests for objects take turns in one."""
-    most = max(find_input(name).choose(here=1, there=NUM_THREADS) for name in inputs)
-    return min(most, len(inputs))
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder.rstrip('/')}/")
-
-
-def _is_real(source: Source, file: FoundFile) -> bool:
-    """Return whether the path of a source contains no link."""
-    return os.path.abspath(source.path) == file.real  # noqa: PTH100 - follows none
-
-
-def _rename(earlier: Source, source: Source) -> Source:
-    """Name a file by its real path, unless the suffix there means another format."""
-    renamed = earlier._replace(path=source.path, index_file=source.index_file)
-    return renamed if renamed == source else earlier
-
-
-def _describe(pair: Pair, document: str, formats: Formats) -> Source:
-    file, index = pair
-    found = _find_format(pair, formats)
-    unit = document if found == "text" else "line" if found == "jsonl" else "row"
-    if file.kind.compression and found in BINARY_FORMATS:
-        raise OptionError(f"{file.path}: a compressed {found} file", hint="decompress it")
-    # Parquet is compressed inside, whatever suffix follows in its name.
-    compression = "" if found == "parquet" else file.kind.compression
-    return Source(
-        file.path,
-        found,
-        unit,
-        file.num_bytes,
-        compression,
-        file.kind.delimiter,
-        modified=file.modified,
-        index_file=None if index is None else _describe((index, None), document, formats),
-    )
-
-
-def _find_format(pair: Pair, formats: Formats) -> str:
-    file, index = pair
-    if formats.chosen is not None:
-        return formats.chosen
-    if index is not None and index.kind.format is not None:
-        return index.kind.format
-    if file.kind.refused is not None:
-        hint = formats.refused[file.kind.refused]
-        raise OptionError(f"{file.path}: {file.kind.refused} files are not supported", hint=hint)
-    found = file.kind.format or formats.fallback
-    if found is None:
-        known = " ".join(formats.of_suffix)
-        raise OptionError(f"{file.path}: expected one of the suffixes {known}", hint=formats.hint)
-    return found
+def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
+    size = LIMITS.read_bytes
+    try:
+        while block := standard_input.read(size):
+            yield block
+    except OSError as error:
+        raise MachineError(
+            f"{STANDARD_INPUT}: {error.strerror or error}", hint="pass a file"
+        ) from error

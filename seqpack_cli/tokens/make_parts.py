@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seqpack_cli.corpus.blocks import hash_range
-from seqpack_cli.corpus.missing_fields import proposes_field
+from seqpack_cli.corpus.fields import proposes_field
 from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.streams import hash_range
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder
 from seqpack_cli.runs.workers import Workers, count_cores

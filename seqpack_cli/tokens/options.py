@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpack_cli.corpus.formats import IDS_FORMATS, TEXT_FORMATS
-from seqpack_cli.corpus.options import DOCUMENTS, INPUT, DocumentOptions, FileOptions
+from seqpack_cli.corpus.options import (
+    DOCUMENTS,
+    IDS_FORMATS,
+    INPUT,
+    TEXT_FORMATS,
+    DocumentOptions,
+    FileOptions,
+)
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
 from seqpack_cli.files.places import AnyPath
 from seqpack_cli.runs.options import RUN, check_options, option, spell_flag

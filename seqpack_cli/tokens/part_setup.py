@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.affixes import Affixes
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
@@ -15,7 +14,7 @@ from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.spelled_tokens import check_spelled_tokens
-from seqpack_cli.tokens.text_readers import MessagesText
+from seqpack_cli.tokens.text_readers import MessagesText, PromptText
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
 
@@ -49,7 +48,7 @@ class PartSetup:
     options: TokenizeOptions
     encoder: str  # the one in use
     kept: tuple[Kept, ...] = ()
-    text: TextReader | None = None  # None: a text is one field
+    text: PromptText | MessagesText | None = None  # None: a text is one field
     num_threads: int = 1
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import write_receipt

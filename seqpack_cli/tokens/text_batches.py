@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import DocumentBlock
+from seqpack_cli.corpus.records import RecordBlock
 from seqpack_cli.limits import LIMITS
 
 
 class TextBatch(NamedTuple):
     """Texts that are encoded together, and the blocks they are from."""
 
-    blocks: list[DocumentBlock]
+    blocks: list[RecordBlock]
     texts: list[str]
     fields: list[list[Any]]  # of each kept field, beside the texts
 
@@ -39,21 +39,21 @@ class TextBatch(NamedTuple):
     def find_place(self, index: int) -> str:
         """Return "path:line" of one of the texts."""
         for block in self.blocks:
-            if index < len(block.texts):
+            if index < block.num_records:
                 return block.find_place(index)
-            index -= len(block.texts)
+            index -= block.num_records
         raise IndexError(index)
 
 
-def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
+def gather(blocks: Iterable[RecordBlock]) -> Iterator[TextBatch]:
     """Combine blocks into batches of about 1 MiB, or 65,536 texts."""
-    waiting: list[DocumentBlock] = []
+    waiting: list[RecordBlock] = []
     num_bytes = num_texts = 0
     most_bytes, most_texts = LIMITS.batch_bytes, LIMITS.sequences_per_block
     for block in blocks:
         waiting.append(block)
         num_bytes += block.num_bytes
-        num_texts += len(block.texts)
+        num_texts += block.num_records
         if num_bytes >= most_bytes or num_texts >= most_texts:
             yield _join(waiting)
             waiting, num_bytes, num_texts = [], 0, 0
@@ -61,9 +61,12 @@ def gather(blocks: Iterable[DocumentBlock]) -> Iterator[TextBatch]:
         yield _join(waiting)
 
 
-def _join(blocks: list[DocumentBlock]) -> TextBatch:
-    if len(blocks) == 1:
-        return TextBatch(blocks, blocks[0].texts, blocks[0].fields)
-    lists = [block.fields for block in blocks]
-    fields = [list(chain.from_iterable(values)) for values in zip(*lists, strict=True)]
-    return TextBatch(blocks, [text for block in blocks for text in block.texts], fields)
+def _join(blocks: list[RecordBlock]) -> TextBatch:
+    lists = blocks[0].lists
+    if len(blocks) > 1:
+        all_lists = [block.lists for block in blocks]
+        lists = [list(chain.from_iterable(values)) for values in zip(*all_lists, strict=True)]
+    texts, *fields = lists
+    if None in texts:  # a record that is rejected or blank
+        texts = ["" if text is None else text for text in texts]
+    return TextBatch(blocks, texts, fields)

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqpack_cli.corpus.canonical import encode_canonical
-from seqpack_cli.corpus.document_block import BadRecordError, check_unicode
-from seqpack_cli.corpus.text_reader import Made, TextReader
-from seqpack_cli.corpus.words import join_words
+from seqpack_cli.corpus.fields import (
+    MESSAGES_FIELD,
+    PAIR_OPTIONS,
+    BadRecordError,
+    Field,
+    join_words,
+)
+from seqpack_cli.corpus.json_records import encode_canonical
 from seqpack_cli.errors import quote
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
@@ -29,32 +33,34 @@ class PromptText:
 
     prompt_field: str
     completion_field: str
-    optional = ()
-    options = ("--prompt-field", "--completion-field")
-    takes_strings = True
-    num_values = 1
+    num_lists = 2
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[Field, ...]:
         """The two fields."""
-        return self.prompt_field, self.completion_field
+        names = (self.prompt_field, self.completion_field)
+        return tuple(Field(*each, "text") for each in zip(names, PAIR_OPTIONS, strict=True))
 
-    def read_all(self, columns: Sequence[list[Any]]) -> Made:
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the texts; raise TypeError if a field is not a string."""
         prompts, completions = columns
         if not {*map(type, prompts), *map(type, completions)} <= {str}:
             raise TypeError("not a text")
         made = list(map(_join, prompts, completions))
-        return [each.text for each in made], [made]
+        return [[each.text for each in made], made]
 
-    def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the text of a record; raises BadRecordError."""
         texts = [
-            join_words(value, name, takes_words=False, option=option)
-            for value, name, option in zip(values, self.names, self.options, strict=True)
+            join_words(value, field.name, option=field.option)
+            for value, field in zip(values, self.fields, strict=True)
         ]
         made = _join(*texts)
-        return made.text, [made]
+        return [made.text, made]
+
+    def parse(self, spelled: str) -> Any:
+        """Return the text."""
+        return spelled
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the options: nothing."""
@@ -68,43 +74,41 @@ class MessagesText:
     setup: ChatSetup
     messages_field: str
     tools_field: str | None = None
-    options = ("--messages-field",)
-    takes_strings = False
-    num_values = 1
+    num_lists = 2
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The field of the messages."""
-        return (self.messages_field,)
+    def fields(self) -> tuple[Field, ...]:
+        """The messages, and the tools, which a record may lack."""
+        messages = Field(self.messages_field, MESSAGES_FIELD, "json")
+        if self.tools_field is None:
+            return (messages,)
+        return messages, Field(self.tools_field, "--tools-field", "json", is_optional=True)
 
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """The field of the tools, which a record may lack."""
-        return () if self.tools_field is None else (self.tools_field,)
-
-    def read_all(self, columns: Sequence[list[Any]]) -> Made:
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the texts; raises BadRecordError if one cannot be rendered."""
         messages, *others = columns
         tools = [list(map(_read_tools, values)) for values in others]
         made = list(map(open_renderer(self.setup).render, messages, *tools))
-        return [each.text for each in made], [made]
+        return [[each.text for each in made], made]
 
-    def read(self, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the text of a record; raises BadRecordError."""
-        for name, value in zip((*self.names, *self.optional), values, strict=True):
-            check_unicode(name, value)
         messages, *tools = values
         try:
             made = open_renderer(self.setup).render(messages, *map(_read_tools, tools))
         except BadRecordError as error:
             raise BadRecordError(self._name_field(error.reason), error.hint) from error
-        return made.text, [made]
+        return [made.text, made]
 
     def _name_field(self, reason: str) -> str:
         """Return a reason that begins with the name of a field."""
         what, colon, rest = reason.partition(": ")
         names = {"messages": self.messages_field, "tools": self.tools_field}
         return f"{names.get(what) or what}{colon}{rest}"
+
+    def parse(self, spelled: str) -> Any:
+        """Return the text."""
+        return spelled
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the records."""
@@ -124,7 +128,7 @@ def _read_tools(value: Any) -> Any:
 
 def make_text_reader(
     options: TargetOptions, tokenizer: str, *, allow_special_tokens: bool
-) -> TextReader | None:
+) -> PromptText | MessagesText | None:
     """Return what makes the texts of a run; None if they are one field.
 
     Raises:

@@ -13,10 +13,9 @@ from typing import Any
 
 from blake3 import blake3
 
-from seqpack_cli.corpus.blocks import check_unchanged
-from seqpack_cli.corpus.document_block import DocumentBlock
-from seqpack_cli.corpus.documents import iter_documents, make_text, read_block_file
-from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.corpus.fields import FieldText, Reader
+from seqpack_cli.corpus.records import RecordBlock, iter_records, read_block_file
+from seqpack_cli.corpus.streams import check_unchanged
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.ahead import map_ahead
 from seqpack_cli.runs.workers import advance
@@ -113,19 +112,20 @@ def _check_head(
 
 
 def _iter_blocks(
-    setup: PartSetup, task: PartTask, part: PartWriter, readers: Sequence[FieldReader]
-) -> Iterator[DocumentBlock]:
+    setup: PartSetup, task: PartTask, part: PartWriter, readers: Sequence[Reader]
+) -> Iterator[RecordBlock]:
     """Read and hash the ranges one after another; tell the part of each."""
     options = setup.options.documents
-    text = setup.text or make_text(options, readers)
+    words = any(field.values == "words" for reader in readers for field in reader.fields)
+    readers = [setup.text or FieldText(options.text_field, takes_words=words), *readers]
     for source_range in task.ranges:
-        whole = read_block_file(source_range, options, readers, text)
+        whole = read_block_file(source_range, readers, options)
         if whole is not None:
             data, block = whole
             advance(len(data))
             yield block
             part.add_rejects(source_range, block.rejects)
-            part.add_range(source_range, len(block.texts), blake3(data).hexdigest())
+            part.add_range(source_range, block.num_records, blake3(data).hexdigest())
             continue
         digest = blake3()
 
@@ -134,9 +134,9 @@ def _iter_blocks(
             advance(len(block))
 
         num_documents = 0
-        for block in iter_documents(source_range, options, on_read, readers, text):
+        for block in iter_records(source_range, readers, options, on_read):
             yield block
-            num_documents += len(block.texts)
+            num_documents += block.num_records
             part.add_rejects(source_range, block.rejects)
         check_unchanged(source_range.source)
         part.add_range(source_range, num_documents, digest.hexdigest())

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.corpus.field_samples import sample_values
+from seqpack_cli.corpus.fields import KEEP, ValueReader
+from seqpack_cli.corpus.fields import Field as RecordField
 from seqpack_cli.corpus.parts import plan_parts
+from seqpack_cli.corpus.records import sample_records
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.corpus.text_reader import TextReader
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.affixes import Affixes, find_affixes
 from seqpack_cli.tokens.chat.renderer import writes_special
@@ -25,17 +26,12 @@ from seqpack_cli.tokens.columns.targets_kind import TARGETS
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_setup import PartTask
 from seqpack_cli.tokens.store_manifest import describe_plan
-from seqpack_cli.tokens.text_readers import MessagesText
+from seqpack_cli.tokens.text_readers import MessagesText, PromptText
 from seqpack_cli.tokens.vocabulary import Vocabulary, find_saved_limits
 
 
-def find_kept(
-    sources: list[Source], options: TokenizeOptions, text: TextReader | None = None
-) -> tuple[Kept, ...]:
+def find_kept(sources: list[Source], options: TokenizeOptions) -> tuple[Kept, ...]:
     """Return the columns to make; kinds that are left open are found from the first records.
-
-    Args:
-        text: what makes the texts, if they are not one field.
 
     Raises:
         DataError: the first records do not decide, or cannot be read.
@@ -44,9 +40,9 @@ def find_kept(
     keep = check_keep(options.keep)
     kept: list[Kept] = []
     if keep:
-        names = [option.name for option in keep]
-        samples = sample_values(sources, options.documents, names, text)
-        kept = choose_kinds(keep, samples)
+        readers = [ValueReader(RecordField(option.name, KEEP)) for option in keep]
+        samples = sample_records(sources, readers, options.documents)
+        kept = choose_kinds(keep, samples, options.documents.text_field)
     tags = next((each for each in kept if KINDS[each.kind].is_per_token), None)
     if options.tag_subtokens and tags is None:
         raise OptionError(
@@ -77,7 +73,7 @@ def make_plan(
     vocabulary: Vocabulary,
     options: TokenizeOptions,
     kept: Sequence[Kept] = (),
-    text: TextReader | None = None,
+    text: PromptText | MessagesText | None = None,
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of the store, as plain values."""
     fields = [each for each in kept if each.values_from is ValuesFrom.FIELD]
@@ -147,7 +143,7 @@ def iter_notices(
     vocabulary: Vocabulary,
     affixes: Affixes,
     options: TokenizeOptions,
-    text: TextReader | None = None,
+    text: PromptText | MessagesText | None = None,
 ) -> Iterator[str]:
     """Yield notes about settings that have no effect, or not the one that most users want."""
     for limit in find_saved_limits(tokenizer_json):

@@ -12,19 +12,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.formats import TEXT_FORMATS
-from seqpack_cli.corpus.input_checks import (
+from seqpack_cli.corpus.checks import (
     check_kept_fields,
     check_options_used,
     check_target_fields,
     iter_input_notes,
     naming_stray,
 )
+from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
-from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
-from seqpack_cli.corpus.standard_input import spool_standard_input
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, spool_standard_input
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, Place, parse_place
@@ -132,7 +130,7 @@ def _tokenize_sources(
     for notice in iter_notices(tokenizer_json, vocabulary, affixes, options, text):
         workers.progress.on_notice(notice)
     check_footers(sources)
-    kept = find_kept(sources, options, text)
+    kept = find_kept(sources, options)
     tasks = make_tasks(sources, options)
     plan = make_plan(sources, vocabulary, options, kept, text)
     run.begin(plan, overwrite=overwrite, adapt=adapt_plan)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.corpus.documents import iter_documents
-from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.formats import TEXT_FORMATS
-from seqpack_cli.corpus.input_checks import check_options_used, iter_input_notes
+from seqpack_cli.corpus.checks import check_options_used, iter_input_notes
+from seqpack_cli.corpus.fields import FieldText
+from seqpack_cli.corpus.find_files import find_sources, list_inputs
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
-from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
-from seqpack_cli.corpus.standard_input import spool_standard_input
+from seqpack_cli.corpus.records import iter_records
+from seqpack_cli.corpus.sources import Source, SourceRange, spool_standard_input
 from seqpack_cli.errors import (
     DataError,
     OptionError,
@@ -121,10 +121,11 @@ def _iter_texts(
     has_text = False
     for index, source in enumerate(sources):
         source_range = SourceRange(index, source, 0, source.num_bytes)
-        for block in iter_documents(
-            source_range, options.documents, lambda read: progress.on_advance(len(read))
+        readers = [FieldText(options.documents.text_field)]
+        for block in iter_records(
+            source_range, readers, options.documents, lambda read: progress.on_advance(len(read))
         ):
-            texts = [text for text in block.texts if text]
+            texts = [text for text in block.lists[0] if text]
             has_text = has_text or bool(texts)
             yield texts
     if not has_text:

@@ -10,7 +10,7 @@ from chat_templates import CHATML, QWEN_3, TEMPLATES, assistant, setup_of, user,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.errors import OptionError
 from seqpack_cli.tokens.chat import chat_template
 from seqpack_cli.tokens.chat.renderer import Renderer, open_renderer

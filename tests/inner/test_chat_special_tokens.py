@@ -20,7 +20,7 @@ from chat_templates import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.tokens.chat.renderer import open_renderer
 from seqpack_cli.tokens.target_text import TargetText
 

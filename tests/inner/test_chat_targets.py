@@ -17,7 +17,7 @@ from chat_templates import (
     without_blocks,
 )
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.tokens.chat.renderer import open_renderer
 
 

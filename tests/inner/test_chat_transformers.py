@@ -19,7 +19,7 @@ from chat_templates import (
     without_blocks,
 )
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.tokens.chat.find_setup import find_chat_setup
 from seqpack_cli.tokens.chat.renderer import open_renderer
 

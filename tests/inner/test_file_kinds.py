@@ -26,8 +26,7 @@ from here import HERE, import_zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.corpus.file_kinds import check_text
-from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.sources import Source, check_text
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.tokenize_run import tokenize
 

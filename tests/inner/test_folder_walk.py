@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from command import run
 
-from seqpack_cli.corpus.blocks import iter_blocks
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.find_files import find_sources
+from seqpack_cli.corpus.sources import SourceRange
+from seqpack_cli.corpus.streams import iter_blocks
 from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize

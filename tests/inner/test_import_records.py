@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from command import check_refused, run
 from here import HERE
-from test_json_lines import without_orjson
 
 from seqpack_cli import DataError, ImportOptions, OptionError, import_store, open_store
-from seqpack_cli.corpus.field_samples import UnmadeText, sample_records
-from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.sources import Source
 
 FORMATS = ("jsonl", "parquet")
 SKIP = "fix the record and add --overwrite, or pass --on-bad-record skip"
@@ -364,41 +359,3 @@ PADDED = {
 }
 MARK = "\ufeff"
 NAMED = {"labels_field": "labels", "attention_mask_field": "attention_mask"}
-
-
-@pytest.mark.parametrize("hides_orjson", [False, True])
-@pytest.mark.parametrize("options", [NAMED, {}], ids=["named", "found"])
-@pytest.mark.parametrize(
-    ("odd", "name"),
-    [("NaN", "a.jsonl"), ("NaN", "a.json"), ('"\\ud83d"', "a.jsonl"), ("0", "b.jsonl")],
-)
-def test_fields_of_records_that_a_parser_refuses_are_read(
-    tmp_path, odd, name, options, hides_orjson
-):
-    text = json.dumps({**PADDED, "k": 3, "odd": 0}).replace('"odd": 0', f'"odd": {odd}')
-    text = f"[{text}]" if name.endswith(".json") else text
-    (tmp_path / name).write_text(MARK + text if name == "b.jsonl" else text)
-    with without_orjson() if hides_orjson else contextlib.nullcontext():
-        manifest = import_records(tmp_path / name, tmp_path / "store", keep=["k"], **options)
-    assert read_sequences(tmp_path / "store") == [[1, 2]]
-    assert read_targets(tmp_path / "store") == [[0, 1]]
-    assert [column["kind"] for column in manifest["columns"]] == ["targets", "int"]
-
-
-@pytest.mark.parametrize("hides_orjson", [False, True])
-def test_the_kinds_of_kept_fields_do_not_depend_on_the_parser(tmp_path, hides_orjson):
-    path = write(tmp_path / "a.jsonl", [{**GOOD, "k": 5}, {**GOOD, "k": 10**20}])
-    with without_orjson() if hides_orjson else contextlib.nullcontext():
-        manifest = import_records(path, tmp_path / "store", keep=["k"], on_bad_record="skip")
-    assert [column["kind"] for column in manifest["columns"]] == ["int"]
-    assert manifest["ledger"]["num_rejected"] == 1
-
-
-def test_the_first_records_are_at_most_a_mebibyte(tmp_path):
-    path = write(tmp_path / "a.jsonl", [{"input_ids": [7] * 100_000, "k": 1}] * 12)
-    source = Source(str(path), "jsonl", "line", path.stat().st_size)
-    text = UnmadeText(("input_ids",), ("--ids-field",), ("labels",), takes_strings=True)
-    found = sample_records([source], DocumentOptions(), ["k"], text)
-    assert 0 < found.num_records < 12
-    assert found.values == [[1] * found.num_records]
-    assert found.seen == set()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqpack_cli.corpus.field_samples import Spelled
+from seqpack_cli.corpus.fields import Spelled
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.tokens.columns.keep_option import check_keep, parse_keep
 from seqpack_cli.tokens.columns.kept import Kept

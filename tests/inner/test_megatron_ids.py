@@ -23,8 +23,9 @@ from reference import read_folder
 from unfinished import Stop
 
 from seqpack_cli import ImportOptions, import_store, tokenize
-from seqpack_cli.corpus.formats import IDS_FORMATS
-from seqpack_cli.corpus.sources import SourceRange, find_sources
+from seqpack_cli.corpus.find_files import find_sources
+from seqpack_cli.corpus.options import IDS_FORMATS
+from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.imports.id_block import RangeInput

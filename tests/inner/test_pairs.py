@@ -10,11 +10,10 @@ import pytest
 from object_store import write_object
 
 from seqpack_cli import tokenize
-from seqpack_cli.corpus.blocks import check_unchanged
-from seqpack_cli.corpus.formats import IDS_FORMATS
-from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import Source, find_sources
+from seqpack_cli.corpus.find_files import Skipped, find_sources
+from seqpack_cli.corpus.options import IDS_FORMATS, FileOptions
+from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.streams import check_unchanged
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.files.inputs import ListedName
 from seqpack_cli.files.objects import Url

@@ -11,11 +11,11 @@ import pytest
 from command import run
 from object_store import write_object
 
-from seqpack_cli.corpus.blocks import check_unchanged, hash_range, iter_raw_blocks
-from seqpack_cli.corpus.formats import TEXT_FORMATS
+from seqpack_cli.corpus.find_files import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, find_sources
+from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
-from seqpack_cli.corpus.skipped import SEQPACK_OUTPUT, UNKNOWN_SUFFIX
-from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import check_unchanged, hash_range, iter_raw_blocks
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files.objects import Url, read_object, remove_objects
 from seqpack_cli.limits import LIMITS

@@ -31,7 +31,7 @@ from test_split_run import read_tree
 from unfinished import Stop
 
 from seqpack_cli import PackOptions, ShardDataset, TokenizeOptions, open_shards, open_store
-from seqpack_cli.corpus.sources import find_sources
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files import objects
 from seqpack_cli.files.objects import Url, read_object

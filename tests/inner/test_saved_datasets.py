@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from object_store import write_object
 
+from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import FileOptions
-from seqpack_cli.corpus.sources import find_sources
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.objects import Url
 

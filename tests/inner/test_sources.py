@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from seqpack_cli.corpus.blocks import find_line_number, hash_range
-from seqpack_cli.corpus.formats import TEXT_FORMATS
-from seqpack_cli.corpus.skipped import UNKNOWN_SUFFIX
-from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
+from seqpack_cli.corpus.find_files import UNKNOWN_SUFFIX, find_sources
+from seqpack_cli.corpus.options import TEXT_FORMATS
+from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import find_line_number, hash_range
 from seqpack_cli.errors import OptionError
 
 

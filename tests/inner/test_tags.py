@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_kinds import tokenizer_of
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
@@ -34,7 +34,7 @@ def tag(
     records: list[tuple[Any, Any]], subtokens: str = "all", reader: TagsReader = STRINGS
 ) -> tuple[list[Any], TagsCollector]:
     """Return the label of each byte of all texts, None for those without one."""
-    values = [reader.read(value, text) for text, value in records]
+    values = [reader.read([value, text])[0] for text, value in records]
     texts = [" ".join(text) if isinstance(text, list) else text for text, _ in records]
     encoded = encode_bytes(texts)
     offsets = open_offset_finder(byte_tokenizer_json(), allow_special_tokens=False)(texts, encoded)
@@ -81,7 +81,7 @@ def test_text_outside_of_spans_has_no_class_among_numbers_or_fixed_names() -> No
 
 def test_outside_is_among_the_names_even_where_spans_cover_all() -> None:
     collector = TagsCollector(Field("tags"))
-    value = STRINGS.read([[0, 1, "X"]], "a")
+    value = STRINGS.read([[[0, 1, "X"]], "a"])[0]
     collector.assign([value, None], np.array([[0, 1]], np.int32), np.array([1, 0]), "all")
     assert collector.finish("tags").class_names == ["O", "X"]
 
@@ -173,17 +173,18 @@ def test_spans_equal_a_slow_reader_character_by_character(
     ],
 )
 def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None:
-    assert STRINGS.read_all([value], [text]) is None
+    with pytest.raises(ValueError, match=r"not lists of words|other tags"):
+        STRINGS.read_all([[value], [text]])
     with pytest.raises(BadRecordError) as caught:
-        STRINGS.read(value, text)
+        STRINGS.read([value, text])
     assert caught.value.reason == f"field 'tags' {reason}"
 
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
     reader = TagsReader("tags", "string", ("X", "Y"))
-    assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
+    assert reader.read_all([[["X"]], [["a"]]]) == [reader.read([["X"], ["a"]])]
     with pytest.raises(BadRecordError) as caught:
-        reader.read(["X", "Z"], ["a", "b"])
+        reader.read([["X", "Z"], ["a", "b"]])
     assert caught.value.reason == "field 'tags' is 'Z', expected one of 'X', 'Y'"
 
 

@@ -16,8 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from seqpack_cli.corpus.skipped import DANGLING_LINK, SEQPACK_OUTPUT, SPECIAL_FILE, UNKNOWN_SUFFIX
-from seqpack_cli.corpus.sources import find_sources
+from seqpack_cli.corpus.find_files import (
+    DANGLING_LINK,
+    SEQPACK_OUTPUT,
+    SPECIAL_FILE,
+    UNKNOWN_SUFFIX,
+    find_sources,
+)
 from seqpack_cli.errors import MachineError, OptionError, SeqpackError
 
 NOBODY = 65534

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import DataError, SeqpackError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.chat.generation import (

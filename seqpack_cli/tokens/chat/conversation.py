@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from seqpack_cli.corpus.canonical import MAX_DEPTH, encode_canonical
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.json_records import MAX_DEPTH, encode_canonical
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 

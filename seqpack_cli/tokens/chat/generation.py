@@ -14,7 +14,7 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.tokens.target_text import Span
 
 START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables of the template

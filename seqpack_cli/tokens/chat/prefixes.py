@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.target_text import Span
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError
 from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.tokens.chat.chat_setup import ChatSetup
 from seqpack_cli.tokens.chat.conversation import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
+from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.spelled_tokens import compile_tokens, list_prefixes
 from seqpack_cli.tokens.target_text import Span

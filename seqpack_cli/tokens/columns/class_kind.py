@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.corpus import fields as corpus_fields
 from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_class_test
@@ -52,7 +53,7 @@ def read_label(name: str, value: Any, value_type: str) -> Label:
         raise wrong_value_error(name, value, "a finite number")
     if type(value) is float and value.is_integer() and SMALLEST <= value <= LARGEST:
         value = int(value)
-    if type(value) is int and not SMALLEST <= value <= LARGEST:
+    if value_type == "number" and not SMALLEST <= value <= LARGEST:
         raise wrong_value_error(name, value, f"a number from {SMALLEST} to {LARGEST}")
     label: Label = value
     return label
@@ -81,26 +82,34 @@ class ClassReader:
     value_type: str
     class_names: tuple[Label, ...] | None = None
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the values if all are class names, else None."""
-        del texts
-        kinds = set(map(type, values))
-        if len(kinds) > 1 or float in kinds or not kinds <= set(TYPES[self.value_type]):
-            return None
-        found = set(values)
-        if self.class_names is not None and not found <= self._known:
-            return None
-        is_outside = kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST
-        return None if is_outside else values
+    num_lists = 1
 
-    def read(self, value: Any, text: Any) -> Label:
-        """Return one value; raises BadRecordError."""
-        del text
+    @property
+    def fields(self) -> tuple[corpus_fields.Field]:
+        """The one field."""
+        return (corpus_fields.Field(self.name, corpus_fields.KEEP),)
+
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError if each must be read on its own."""
+        (values,) = columns
+        kinds = set(map(type, values))
+        found = set(values)
+        if len(kinds) > 1 or float in kinds or not kinds <= set(TYPES[self.value_type]):
+            raise ValueError("not class names")
+        if self.class_names is not None and not found <= self._known:
+            raise ValueError("an unknown class")
+        if kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST:
+            raise ValueError("a large number")
+        return [values]
+
+    def read(self, values: Sequence[Any]) -> list[Label]:
+        """Return the value of a record; raises BadRecordError."""
+        (value,) = values
         label = read_label(self.name, value, self.value_type)
         if self.class_names is not None and label not in self._known:
             known = join_items(map(quote_value, self.class_names))
             raise wrong_value_error(self.name, value, f"one of {known}")
-        return label
+        return [label]
 
     def parse(self, spelled: str) -> Any:
         """Return the class that a field of CSV spells: a number, or the text."""

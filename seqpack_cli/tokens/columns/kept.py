@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.corpus.fields import Reader
 from seqpack_cli.tokens.columns.class_kind import sort_labels
 from seqpack_cli.tokens.columns.column import Column
 from seqpack_cli.tokens.columns.kind import Collector, Field, Label, PartFile, TokenCollector
@@ -30,7 +30,7 @@ class Kept:
     kind: str
     values_from: ValuesFrom = ValuesFrom.FIELD
 
-    def make_reader(self) -> FieldReader:
+    def make_reader(self) -> Reader:
         """Return the reader of the field's values."""
         return KINDS[self.kind].make_reader(self.field)
 
@@ -47,7 +47,7 @@ class Kept:
         Raises:
             DataError: there are too many classes.
         """
-        name, _, labels = self.field
+        name, _, labels, _ = self.field
         if not KINDS[self.kind].has_classes:
             return Column(name, self.kind)
         return Column(name, self.kind, tuple(labels or sort_labels(found, name)))

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
-from seqpack_cli.corpus.kept_fields import FieldReader
-from seqpack_cli.corpus.missing_fields import KEEP
+from seqpack_cli.corpus.fields import KEEP, BadRecordError, Reader
 from seqpack_cli.errors import quote
 from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor
@@ -81,6 +79,7 @@ class Field(NamedTuple):
     name: str
     value_type: str | None = None  # of class names: "string", "number" or "boolean"
     class_names: tuple[Label, ...] | None = None  # fixed by the user, in this order
+    text_field: str = "text"  # that has the words or characters of tags
 
 
 class PartFile(NamedTuple):
@@ -97,7 +96,7 @@ class Kind:
     name: str
     dtype: str  # of the array in files
     fill: int  # in filler rows and padding
-    make_reader: Callable[[Field], FieldReader]
+    make_reader: Callable[[Field], Reader]
     make_collector: Callable[[Field, PartFile], Collector | TokenCollector]  # as is_per_token says
     is_per_token: bool = False
     has_classes: bool = False

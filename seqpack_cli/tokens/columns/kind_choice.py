@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.corpus.field_samples import Spelled
+from seqpack_cli.corpus.fields import Spelled
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.tokens.columns.class_kind import find_value_type
@@ -25,10 +25,13 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # 
 BOOLEANS = {"false": False, "true": True}
 
 
-def choose_kinds(keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]) -> list[Kept]:
+def choose_kinds(
+    keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]], text_field: str = "text"
+) -> list[Kept]:
     """Return the fields to keep, each with its kind.
 
     Args:
+        text_field: that has the words or characters of tags.
         samples: the first values of each field, None where there is none. Most of them decide;
             one of another type is a bad record.
 
@@ -36,17 +39,20 @@ def choose_kinds(keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]]) -
         DataError: the values do not decide.
         OptionError: fixed class names are not of the type of the values.
     """
-    return [_choose(option, values) for option, values in zip(keep, samples, strict=True)]
+    return [
+        _choose(option, values, text_field) for option, values in zip(keep, samples, strict=True)
+    ]
 
 
-def _choose(option: KeepOption, values: Sequence[Any]) -> Kept:
+def _choose(option: KeepOption, values: Sequence[Any], text_field: str) -> Kept:
     name, kind, labels = option
     values = [value for value in values if value is not None]
     kind = kind or _choose_kind(name, values)
     if not KINDS[kind].has_classes:
         return Kept(Field(name), kind)
     value_type = _choose_value_type(name, kind, values)
-    return Kept(Field(name, value_type, _convert(name, labels, value_type)), kind)
+    class_names = _convert(name, labels, value_type)
+    return Kept(Field(name, value_type, class_names, text_field), kind)
 
 
 def _choose_kind(name: str, values: Sequence[Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.corpus import fields as corpus_fields
 from seqpack_cli.files.tensor_file import Tensor
 from seqpack_cli.tokens.columns.comparisons import make_float_test, make_integer_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, MakeTest, wrong_value_error
@@ -22,24 +23,30 @@ class IntReader:
     """Read integers of 64 bits."""
 
     name: str
+    num_lists = 1
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the values if all are integers in range, else None."""
-        del texts
-        if not set(map(type, values)) <= {int}:
-            return None
-        is_inside = min(values, default=0) >= SMALLEST and max(values, default=0) <= LARGEST
-        return values if is_inside else None
+    @property
+    def fields(self) -> tuple[corpus_fields.Field]:
+        """The one field."""
+        return (corpus_fields.Field(self.name, corpus_fields.KEEP),)
 
-    def read(self, value: Any, text: Any) -> int:
-        """Return one value; raises BadRecordError."""
-        del text
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise ValueError unless all are integers in range."""
+        (values,) = columns
+        is_inside = set(map(type, values)) <= {int}
+        if not is_inside or (values and not SMALLEST <= min(values) <= max(values) <= LARGEST):
+            raise ValueError("not an integer")
+        return [values]
+
+    def read(self, values: Sequence[Any]) -> list[int]:
+        """Return the value of a record; raises BadRecordError."""
+        (value,) = values
         if type(value) is not int:
             other = "float" if type(value) is float else None
             raise wrong_value_error(self.name, value, "an integer", other_kind=other)
         if not SMALLEST <= value <= LARGEST:
             raise wrong_value_error(self.name, value, f"an integer from {SMALLEST} to {LARGEST}")
-        return value
+        return [value]
 
     def parse(self, spelled: str) -> Any:
         """Return the integer that a field of CSV spells, else the text."""
@@ -51,28 +58,33 @@ class FloatReader:
     """Read finite numbers; an integer must have an exact floating-point value."""
 
     name: str
+    num_lists = 1
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the values if all are finite numbers, else None."""
-        del texts
+    @property
+    def fields(self) -> tuple[corpus_fields.Field]:
+        """The one field."""
+        return (corpus_fields.Field(self.name, corpus_fields.KEEP),)
+
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise an error unless all are finite numbers."""
+        (values,) = columns
         kinds = set(map(type, values))
-        if not kinds <= {int, float}:
-            return None
-        most = max(map(abs, values), default=0.0)  # nan if the first value is
-        if int in kinds:
-            return values if most <= EXACT and math.isfinite(sum(values)) else None
-        return values if math.isfinite(sum(values)) else None
+        if not kinds <= {int, float} or not math.isfinite(sum(values)):
+            raise ValueError("not a finite number")
+        if int in kinds and not max(map(abs, values)) <= EXACT:  # nan if the first value is
+            raise ValueError("a number that is not exact")
+        return [values]
 
-    def read(self, value: Any, text: Any) -> float:
-        """Return one value; raises BadRecordError."""
-        del text
+    def read(self, values: Sequence[Any]) -> list[float]:
+        """Return the value of a record; raises BadRecordError."""
+        (value,) = values
         if type(value) not in (int, float):
             raise wrong_value_error(self.name, value, "a number")
         if type(value) is int and not _is_exact(value):
             raise wrong_value_error(self.name, value, "a number that 64-bit floating point holds")
         if not math.isfinite(value):
             raise wrong_value_error(self.name, value, "a finite number")
-        return float(value)
+        return [float(value)]
 
     def parse(self, spelled: str) -> Any:
         """Return the number that a field of CSV spells, else the text."""

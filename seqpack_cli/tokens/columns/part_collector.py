@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import xxhash
 
-from seqpack_cli.corpus.kept_fields import FieldReader
+from seqpack_cli.corpus.fields import Reader
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.columns.kind import (
@@ -37,7 +37,7 @@ class PartCollector:
 
     def __init__(self, kept: Sequence[Kept], path: Place, *, subtokens: str = "first") -> None:
         of_fields = [each for each in kept if each.values_from is ValuesFrom.FIELD]
-        self.readers: list[FieldReader] = [each.make_reader() for each in of_fields]
+        self.readers: list[Reader] = [each.make_reader() for each in of_fields]
         self._kept = kept
         self._path = path
         self._subtokens = subtokens

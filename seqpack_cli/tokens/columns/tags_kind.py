@@ -115,7 +115,9 @@ TAGS = Kind(
     "tags",
     "int32",
     NO_CLASS,
-    lambda field: TagsReader(field.name, field.value_type or "string", field.class_names),
+    lambda field: TagsReader(
+        field.name, field.value_type or "string", field.class_names, field.text_field
+    ),
     lambda field, _: TagsCollector(field),
     is_per_token=True,
     has_classes=True,

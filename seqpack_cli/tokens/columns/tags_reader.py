@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import KEEP, SKIP_HINT, TEXT_FIELD, BadRecordError, Field
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.tokens.columns.class_kind import TYPES, read_label
 from seqpack_cli.tokens.columns.kind import Label, wrong_value_error
@@ -56,30 +56,32 @@ class TagsReader:
     name: str
     value_type: str
     class_names: tuple[Label, ...] | None = None
-    reads_words = True  # the text may be a list of words
+    text_field: str = "text"  # whose value may be a list of words
+    num_lists = 1
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the segments of many records, None if one cannot be read."""
-        if (
-            set(map(type, values)) == set(map(type, texts)) == {list}
-            and self.value_type == "string"
-        ):
-            is_known = self._are_known(chain.from_iterable(values))
-            if not is_known or list(map(len, values)) != list(map(len, texts)):
-                return None
-            return list(map(Words, texts, values))
-        try:
-            return list(map(self.read, values, texts))
-        except BadRecordError:
-            return None
+    @property
+    def fields(self) -> tuple[Field, Field]:
+        """The tags, and the text or words."""
+        return Field(self.name, KEEP), Field(self.text_field, TEXT_FIELD, "words")
 
-    def read(self, value: Any, text: Any) -> Segments | Words:
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the segments of many records; raise ValueError if one must be read alone."""
+        values, texts = columns
+        if set(map(type, values)) != {list} or set(map(type, texts)) != {list}:
+            raise ValueError("not lists of words")
+        are_known = self.value_type == "string" and self._are_known(chain.from_iterable(values))
+        if not are_known or list(map(len, values)) != list(map(len, texts)):
+            raise ValueError("other tags")
+        return [list(map(Words, texts, values))]
+
+    def read(self, values: Sequence[Any]) -> list[Segments | Words]:
         """Return the segments of one text; raises BadRecordError."""
+        value, text = values
         if type(value) is not list:
             raise wrong_value_error(self.name, value, "a list")
         if type(text) is list:
-            return self._read_words(value, text)
-        return self._read_spans(value, text)
+            return [self._read_words(value, text)]
+        return [self._read_spans(value, text)]
 
     def parse(self, spelled: str) -> Any:
         """Return the list that a field of CSV spells as JSON, else the text."""

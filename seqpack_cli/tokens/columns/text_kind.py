@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.corpus import fields as corpus_fields
 from seqpack_cli.files.tensor_file import Spool, Tensor
 from seqpack_cli.tokens.columns.comparisons import make_text_test
 from seqpack_cli.tokens.columns.kind import Collected, Kind, PartFile, wrong_value_error
@@ -19,28 +20,28 @@ class TextReader:
     """Read strings."""
 
     name: str
+    num_lists = 1
 
-    def read_all(self, values: list[Any], texts: list[Any]) -> list[Any] | None:
-        """Return the values if all are strings that UTF-8 can encode, else None."""
-        del texts
-        if not set(map(type, values)) <= {str}:
-            return None
-        try:
-            "".join(values).encode()
-        except UnicodeEncodeError:
-            return None
-        return values
+    @property
+    def fields(self) -> tuple[corpus_fields.Field]:
+        """The one field."""
+        return (corpus_fields.Field(self.name, corpus_fields.KEEP),)
 
-    def read(self, value: Any, text: Any) -> str:
-        """Return one value; raises BadRecordError."""
-        del text
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the values; raise TypeError unless all are strings that UTF-8 can encode."""
+        "".join(columns[0]).encode()
+        return list(columns)
+
+    def read(self, values: Sequence[Any]) -> list[str]:
+        """Return the value of a record; raises BadRecordError."""
+        (value,) = values
         if type(value) is not str:
             raise wrong_value_error(self.name, value, "a string")
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise wrong_value_error(self.name, value, "Unicode text") from error
-        return value
+        return [value]
 
     def parse(self, spelled: str) -> Any:
         """Return a field of CSV: the text."""

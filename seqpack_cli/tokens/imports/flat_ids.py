@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
-from seqpack_cli.corpus.document_block import oversized_error
+from seqpack_cli.corpus.fields import oversized_error
 from seqpack_cli.corpus.parts import cut_where
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import OnRead, iter_raw_blocks
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.flat_layout import FlatLayout, read_flat_layout

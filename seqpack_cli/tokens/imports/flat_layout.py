@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.blocks import iter_raw_blocks
-from seqpack_cli.corpus.file_kinds import check_ids
-from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, SAVE_IDS
+from seqpack_cli.corpus.sources import PATTERNS, Source, SourceRange
+from seqpack_cli.corpus.streams import iter_raw_blocks
 from seqpack_cli.errors import DataError, OptionError, quote
 
 HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
@@ -28,6 +28,18 @@ NPY_INTEGER = re.compile("[<>|][iu][1248]")
 LLM_C_BYTES = 1024  # of llm.c's header: 256 int32, of which the first is one of
 LLM_C_MAGICS = {20240520: "uint16", 20240801: "uint32"}  # for GPT-2 and Llama 3
 LIKELY_DTYPES = ("uint16", "uint32", "uint8")
+
+# Those that ids could begin with only by a chance of 1 in 10^14 are looked for in files of ids.
+LONG = ("bzip2", "xz", "7z", "tar", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
+LONG_PATTERNS = {name: PATTERNS[name] for name in LONG} | {
+    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
+    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
+    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
+    "Arrow": rb"ARROW1\0\0",
+}
+LONG_KINDS = re.compile(
+    b"|".join(b"(%s)" % pattern for pattern in LONG_PATTERNS.values()), re.DOTALL
+)
 
 
 class FlatLayout(NamedTuple):
@@ -57,7 +69,7 @@ def read_flat_layout(source: Source, dtype: str | None) -> FlatLayout:
     if head.startswith(NPY_MAGIC):
         return _read_npy(head, source, dtype)
     _check_no_llm_c(head, source)
-    check_ids(head, source)
+    _check_ids(head, source)
     if dtype is None:
         raise OptionError(
             f"{source.path}: ids without a header, expected --dtype", hint_dtype(source)
@@ -123,3 +135,18 @@ def _check_no_llm_c(head: bytes, source: Source) -> None:
             hint=f"run tail -c +{LLM_C_BYTES + 1} {path} > ids.bin, "
             f"then import ids.bin with --dtype {dtype}",
         )
+
+
+def _check_ids(head: bytes, source: Source) -> None:
+    """Raise DataError if the beginning of a file shows that it is not ids alone."""
+    found = LONG_KINDS.match(head)
+    if found is None:
+        return
+    kind = list(LONG_PATTERNS)[(found.lastindex or 1) - 1]
+    hint = SAVE_IDS
+    if kind in ("Parquet", "Arrow"):
+        hint = f"pass --format {kind.lower()}"
+    elif kind in COMPRESSION_OF_SUFFIX.values():
+        hint = f"decompress it: {kind} -dc {shlex.quote(source.path)} > ids.bin"
+    begin = quote(head[:8])
+    raise DataError(f"{source.path}: {kind} (begins with {begin}), expected ids alone", hint)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.blocks import naming_input
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.streams import naming_input
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.mapping import view_array
 from seqpack_cli.limits import LIMITS

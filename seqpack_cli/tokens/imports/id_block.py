@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.workers import advance

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from seqpack_cli.corpus.blocks import hash_range
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import hash_range
 from seqpack_cli.errors import OptionError, join_items
 from seqpack_cli.tokens.imports.flat_ids import cut_flat, iter_flat_blocks
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from seqpack_cli.corpus.blocks import check_unchanged
-from seqpack_cli.corpus.document_block import Reject
+from seqpack_cli.corpus.records import Reject
+from seqpack_cli.corpus.streams import check_unchanged
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.columns.part_collector import PartCollector
 from seqpack_cli.tokens.columns.part_columns import columns_name

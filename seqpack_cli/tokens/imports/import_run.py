@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.corpus.file_list import list_inputs
-from seqpack_cli.corpus.formats import IDS_FORMATS
-from seqpack_cli.corpus.input_checks import iter_input_notes
+from seqpack_cli.corpus.checks import iter_input_notes
+from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.options import IDS_FORMATS
 from seqpack_cli.corpus.parts import check_footers
-from seqpack_cli.corpus.skipped import Skipped
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, find_sources
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.places import AnyPath, parse_place

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.corpus.blocks import OnRead, iter_raw_blocks
-from seqpack_cli.corpus.document_block import oversized_error
+from seqpack_cli.corpus.fields import oversized_error
 from seqpack_cli.corpus.parts import cut_where
 from seqpack_cli.corpus.sources import Source, SourceRange
+from seqpack_cli.corpus.streams import OnRead, iter_raw_blocks
 from seqpack_cli.errors import DataError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.imports.foreign_index import ForeignIndex, read_foreign_index

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
-from seqpack_cli.corpus.kept_fields import read_values
-from seqpack_cli.corpus.number_lists import flatten_array
-from seqpack_cli.corpus.parquet_values import read_scalar, to_python
-from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays
+from seqpack_cli.corpus.fields import BadRecordError
+from seqpack_cli.corpus.records import read_lists
+from seqpack_cli.corpus.table_records import iter_table_arrays, read_scalar, to_python
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import ImportSetup
+from seqpack_cli.tokens.imports.number_lists import flatten_array
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_cuts import find_span
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
@@ -34,10 +33,8 @@ def iter_array_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBloc
 
 
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
-    source, names, num_bytes = opened.range.source, setup.list_names(), 0
+    source, names = opened.range.source, setup.list_names()
     for num_before, arrays in iter_table_arrays(opened.range, lambda _: names, opened.on_read):
-        num_bytes += arrays[0].nbytes
-        check_row_ratio(source, num_before, num_bytes)
         yield _read_arrays(arrays, setup, f"{source.path}:", num_before)
 
 
@@ -83,14 +80,13 @@ def _read_fields(
     for each, array in zip(setup.list_fields(), arrays, strict=True):
         reader = each.make_reader()
         try:
-            values = to_python(array)
-            fields.append(read_values(reader, values, values))
+            fields += read_lists([to_python(array)], [reader])
         except (UnicodeDecodeError, BadRecordError):
             fields.append([])
             for row, scalar in enumerate(array):
                 fields[-1].append(None)
                 try:
-                    fields[-1][row] = reader.read(read_scalar(scalar, "error"), None)
+                    fields[-1][row] = reader.read([read_scalar(scalar, "error")])[0]
                 except BadRecordError as error:
                     bad.setdefault(row, error)
     return fields

@@ -7,14 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import (
-    SKIP_HINT,
-    BadRecordError,
-    Reject,
-    oversized_error,
-)
-from seqpack_cli.corpus.number_lists import NumberLists
+from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError, oversized_error
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.errors import DataError
+from seqpack_cli.tokens.imports.number_lists import NumberLists
 from seqpack_cli.tokens.options import ImportOptions
 
 IDS = "ids"

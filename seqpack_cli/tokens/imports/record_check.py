@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, BadRecordError
-from seqpack_cli.corpus.number_lists import NumberLists, find_firsts
+from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.imports.id_block import IdBlock
 from seqpack_cli.tokens.imports.import_setup import ImportSetup, hint_unread
+from seqpack_cli.tokens.imports.number_lists import NumberLists, find_firsts
 from seqpack_cli.tokens.imports.record_batch import IDS, RecordBatch
 
 IGNORED = -100  # the label of a token that is not a target

@@ -7,25 +7,24 @@ documents it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.blocks import find_line_number
-from seqpack_cli.corpus.document_block import BadRecordError, decode
-from seqpack_cli.corpus.json_fields import find_optional
-from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
-from seqpack_cli.corpus.number_lists import LARGEST
-from seqpack_cli.corpus.parquet_rows import find_row_groups
-from seqpack_cli.corpus.parts import cut_source, find_record_start, iter_lines
+import orjson
+
+from seqpack_cli.corpus.fields import BadRecordError, decode
+from seqpack_cli.corpus.json_records import find_optional, parse_object
+from seqpack_cli.corpus.parts import cut_source, find_record_start
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.table_rows import check_row_ratio, iter_table_arrays, read_schema
+from seqpack_cli.corpus.streams import find_line_number
+from seqpack_cli.corpus.table_records import find_row_groups, iter_table_arrays, read_schema
 from seqpack_cli.errors import DataError, quote
+from seqpack_cli.tokens.imports.number_lists import LARGEST
 from seqpack_cli.tokens.options import ImportOptions
 
 MARK = b"seqpack.export"  # in the metadata of a file: JSON, of which "documents" is [first, end]
 SORT_HINT = "sort the records by this field, or omit --document-field"
-EMPTY_BYTES = 16  # that a document without a record takes
 
 
 class Span(NamedTuple):
@@ -52,7 +51,6 @@ def find_span(source_range: SourceRange, field: str) -> Span | None:
     if documents is None:
         return None
     first, end = documents
-    check_row_ratio(source, 0, EMPTY_BYTES * (end - first))
     if source_range.start:
         first = _find_number(source, source_range.start, first, field)
     if source_range.end < source.num_bytes:
@@ -169,7 +167,7 @@ def _find_document_start(source: Source, start: int, options: ImportOptions) -> 
     A line that cannot be read begins a range: who reads that says what is wrong.
     """
     before: int | None = None
-    for place, line in iter_lines(source, start, options.max_document_bytes + 1):
+    for place, line in _iter_lines(source, start, options.max_document_bytes + 1):
         if line.strip():
             number = _parse_quickly(line, str(options.document_field))
             if number is None:
@@ -186,7 +184,7 @@ def _find_document_start(source: Source, start: int, options: ImportOptions) -> 
 def _parse_quickly(line: bytes, field: str) -> int | None:
     """Return the number of the document of a record, None if it cannot be read."""
     try:
-        value = find_parser().loads(line)
+        value = orjson.loads(line)
     except (ValueError, RecursionError):
         return parse_number(line, field)
     number = find_optional(value, field) if isinstance(value, dict) else None
@@ -199,7 +197,7 @@ def parse_number(record: bytes, field: str) -> int | None:
     The rest of the record may be bad.
     """
     try:
-        value = parse_object(decode(record, "error"), list_keys(field), field)
+        value = parse_object(decode(record, "error"), field)
     except BadRecordError:
         return None
     number = find_optional(value, field)
@@ -209,3 +207,15 @@ def parse_number(record: bytes, field: str) -> int | None:
 def is_document_number(value: Any) -> bool:
     """Return whether a value of JSON is the number of a document."""
     return type(value) is int and 0 <= value <= LARGEST
+
+
+def _iter_lines(source: Source, start: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an uncompressed file from a byte on, each with the byte of its start.
+
+    A line above max_bytes is cut.
+    """
+    with source.input.open(source.num_bytes) as file:
+        file.seek(start)
+        while line := file.readline(max_bytes):
+            yield start, line
+            start += len(line)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import SKIP_HINT, Reject, oversized_error
+from seqpack_cli.corpus.fields import SKIP_HINT, oversized_error
+from seqpack_cli.corpus.records import Reject
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.imports.id_block import IdBlock

@@ -5,23 +5,20 @@ A table says what it has. Of JSON, the first records decide.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.documents import JSON_FORMATS
-from seqpack_cli.corpus.field_samples import (
-    NUM_RECORDS,
-    Samples,
-    UnmadeText,
-    sample_names,
-    sample_records,
-)
-from seqpack_cli.corpus.missing_fields import IDS_FIELD
+import orjson
+
+from seqpack_cli.corpus.fields import IDS_FIELD, KEEP, BadRecordError, Field, ValueReader
+from seqpack_cli.corpus.json_records import JSON_FORMATS, check_object, iter_raw_json
 from seqpack_cli.corpus.options import DocumentOptions
-from seqpack_cli.corpus.parquet_values import to_python
+from seqpack_cli.corpus.records import NUM_SAMPLE_BYTES, NUM_SAMPLES, sample_records
 from seqpack_cli.corpus.sources import Source, SourceRange
-from seqpack_cli.corpus.table_rows import FORMATS as TABLE_FORMATS
-from seqpack_cli.corpus.table_rows import iter_table_arrays
+from seqpack_cli.corpus.streams import MARK
+from seqpack_cli.corpus.table_records import ARRAYS as TABLE_FORMATS
+from seqpack_cli.corpus.table_records import iter_table_arrays, to_python
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
@@ -43,6 +40,14 @@ from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
 from seqpack_cli.tokens.options import ImportOptions
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
+
+
+class Samples(NamedTuple):
+    """What the first records of JSON have."""
+
+    values: list[list[Any]]  # of each kept field; None where it is null, or the record is rejected
+    num_records: int
+    seen: set[str]  # those of the optional fields that have a value anywhere
 
 
 class FoundFields(NamedTuple):
@@ -75,7 +80,7 @@ def find_fields(sources: Sequence[Source], options: ImportOptions) -> FoundField
     others = [each for each in sources if each not in records]
     fields = _compare(found, others, names)
     kept = _find_kept(records, samples, options)
-    keys = sample_names(lines, options.max_document_bytes)
+    keys = _sample_names(lines, options.max_document_bytes)
     notes = iter_unread_notes(columns.values(), keys, fields, options)
     return FoundFields(fields, kept, list(notes))
 
@@ -114,12 +119,16 @@ def _sample_lines(
 ) -> Samples:
     """Read the first records of JSON; bytes that are not UTF-8 are left to who reads them all."""
     keep = [option.name for option in check_keep(options.keep)]
-    text = UnmadeText((options.ids_field,), (IDS_FIELD,), tuple(names.values()), takes_strings=True)
+    optional = [Field(name, KEEP, is_optional=True) for name in names.values()]
+    fields = [Field(options.ids_field, IDS_FIELD), *optional, *(Field(name, KEEP) for name in keep)]
     limit = options.max_document_bytes
     how = DocumentOptions(
         encoding_errors="skip", on_bad_record=options.on_bad_record, max_document_bytes=limit
     )
-    return sample_records(sources, how, keep, text)
+    ids, *found = sample_records(sources, list(map(ValueReader, fields)), how)
+    lists = zip(optional, found, strict=False)
+    seen = {field.name for field, values in lists if any(x is not None for x in values)}
+    return Samples(found[len(optional) :], len(ids), seen)
 
 
 def _compare(found: Found, others: Sequence[Source], names: Mapping[str, str]) -> RecordFields:
@@ -160,7 +169,7 @@ def _find_kept(sources: Sequence[Source], of_lines: Samples, options: ImportOpti
         else:
             continue
         for sample, values in zip(samples, more, strict=True):
-            sample += values[: NUM_RECORDS - len(sample)]
+            sample += values[: NUM_SAMPLES - len(sample)]
     for option, values in zip(keep, samples, strict=True):
         is_list = option.kind is None and any(isinstance(value, list) for value in values)
         if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
@@ -178,7 +187,29 @@ def _read_first(source: Source, names: Sequence[str]) -> list[list[Any]]:
     whole = SourceRange(0, source, 0, source.num_bytes)
     for _, arrays in iter_table_arrays(whole, lambda _: names, None):
         for values, array in zip(found, arrays, strict=True):
-            values += to_python(array.slice(0, NUM_RECORDS - len(values)))
-        if len(found[0]) >= NUM_RECORDS:
+            values += to_python(array.slice(0, NUM_SAMPLES - len(values)))
+        if len(found[0]) >= NUM_SAMPLES:
             break
     return found
+
+
+def _sample_names(sources: Sequence[Source], max_document_bytes: int) -> list[str]:
+    """Return the names of the fields of the first records, for a note; bad ones have none.
+
+    These are at most 1,000 records, of 1 MiB and a block.
+    """
+    found: dict[str, None] = {}
+    num_records = num_bytes = 0
+    for index, source in enumerate(sources):
+        whole = SourceRange(index, source, 0, source.num_bytes)
+        for block in iter_raw_json(whole, max_document_bytes, None):
+            for record in block.records[: NUM_SAMPLES - num_records]:
+                with contextlib.suppress(ValueError, BadRecordError):
+                    found |= dict.fromkeys(
+                        check_object(orjson.loads(record.removeprefix(MARK)), "")
+                    )
+            num_records += len(block.records)
+            num_bytes += block.num_bytes
+            if num_records >= NUM_SAMPLES or num_bytes >= NUM_SAMPLE_BYTES:
+                return list(found)
+    return list(found)

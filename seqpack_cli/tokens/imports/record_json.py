@@ -11,20 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import (
+from seqpack_cli.corpus.fields import (
+    DOCUMENT_FIELD,
+    KEEP,
     BadRecordError,
-    NotJsonError,
-    check_unicode,
+    Field,
     decode,
+    missing_field_error,
 )
-from seqpack_cli.corpus.documents import ARRAY_HINT, find_record, iter_record_blocks
-from seqpack_cli.corpus.json_fields import find_needed, find_optional, may_differ, read_columns
-from seqpack_cli.corpus.json_lines import find_parser, list_keys, parse_object
-from seqpack_cli.corpus.kept_fields import read_values
-from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, KEEP
-from seqpack_cli.corpus.number_lists import LARGEST, check_list
-from seqpack_cli.corpus.records import MARK, RecordBlock
+from seqpack_cli.corpus.json_records import (
+    ARRAY_HINT,
+    check_object,
+    find_field,
+    find_optional,
+    iter_raw_json,
+    parse_json,
+    read_columns,
+)
+from seqpack_cli.corpus.records import read_lists
 from seqpack_cli.corpus.sources import Source
+from seqpack_cli.corpus.streams import MARK, RawBlock
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.columns.kind import wrong_value_error
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
@@ -35,12 +41,18 @@ from seqpack_cli.tokens.imports.import_setup import (
     hint_unread,
     hint_value,
 )
+from seqpack_cli.tokens.imports.number_lists import LARGEST, check_list
 from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_cuts import is_document_number, parse_number
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
 from seqpack_cli.tokens.imports.record_wanted import Wanted
 
-NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError)
+NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+
+
+class NotJsonError(BadRecordError):
+    """A record is not JSON."""
+
 
 Columns = list[list[Any]]  # the values of each field, in the order of `Wanted.names`
 
@@ -57,7 +69,7 @@ def iter_json_blocks(opened: RangeInput, setup: ImportSetup) -> Iterator[IdBlock
 def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatch]:
     wanted = Wanted.of(setup)
     limit = setup.options.max_document_bytes
-    for block in iter_record_blocks(opened.range, max_document_bytes=limit, on_read=opened.on_read):
+    for block in iter_raw_json(opened.range, limit, opened.on_read):
         if block.records and block.find_start(0) == 0:
             block.records[0] = block.records[0].removeprefix(MARK)
         places: Sequence[int] = range(len(block.records))
@@ -67,7 +79,7 @@ def _iter_batches(opened: RangeInput, setup: ImportSetup) -> Iterator[RecordBatc
 
 
 def _read_block(
-    block: RecordBlock, places: Sequence[int], wanted: Wanted, source: Source
+    block: RawBlock, places: Sequence[int], wanted: Wanted, source: Source
 ) -> RecordBatch:
     """Read the records of a block.
 
@@ -82,7 +94,7 @@ def _read_block(
         return block.find_start(places[record])
 
     def find_place(record: int) -> str:
-        return find_record(source, block, places[record], find_byte(record))
+        return block.find_place(source, places[record])
 
     try:
         columns = _read_all(records, wanted)
@@ -106,7 +118,10 @@ def _read_block(
 
 def _read_all(records: list[bytes], wanted: Wanted) -> Columns:
     """Read simple records at once; raise one of NOT_SIMPLE if any must be read on its own."""
-    columns = read_columns(records, wanted.names, [*wanted.unexpected, *wanted.refused])
+    optional = [*wanted.unexpected, *wanted.refused]
+    fields = [Field(name, KEEP) for name in wanted.names]
+    fields += [Field(name, KEEP, is_optional=True) for name in optional]
+    columns = read_columns(records, fields)
     columns, others = columns[: len(wanted.names)], columns[len(wanted.names) :]
     if any(values.count(None) < len(values) for values in others):
         raise ValueError("a field that is not expected")
@@ -117,12 +132,8 @@ def _read_all(records: list[bytes], wanted: Wanted) -> Columns:
             raise ValueError("a number that is not whole")
     first = len(columns) - len(wanted.readers)
     for reader, values in zip(wanted.readers, columns[first:], strict=True):
-        if may_differ(values):
-            raise ValueError("a large number")
         try:
-            if find_parser().may_return_surrogates:
-                check_unicode(reader.name, values)
-            columns[first] = read_values(reader, values, records)
+            (columns[first],) = read_lists([values], [reader])
         except BadRecordError as error:
             raise ValueError("a bad value") from error
         first += 1
@@ -168,9 +179,11 @@ def _read_record(record: bytes, wanted: Wanted) -> list[Any]:
         line = decode(record, "error")
     except BadRecordError as error:
         raise BadRecordError(error.reason) from error
-    names = (*wanted.names, *wanted.unexpected, *wanted.refused)
-    keys = {key for name in names for key in list_keys(name)}
-    value = parse_object(line, keys, wanted.lists[IDS])
+    try:
+        parsed = parse_json(line.removeprefix("\ufeff"))
+    except BadRecordError as error:
+        raise NotJsonError(error.reason, error.hint) from error
+    value = check_object(parsed, wanted.lists[IDS])
     row: list[Any] = []
     for role, name in wanted.lists.items():
         row.append(_read_list(role, name, value, wanted.options.get(role)))
@@ -184,11 +197,10 @@ def _read_record(record: bytes, wanted: Wanted) -> list[Any]:
         if isinstance(find_optional(value, name), list):
             raise BadRecordError(f"field {reason}", hint)
     if wanted.number is not None:
-        row.append(_check_number(wanted.number, find_needed(value, wanted.number, DOCUMENT_FIELD)))
+        row.append(_check_number(wanted.number, _find_needed(value, wanted.number, DOCUMENT_FIELD)))
     for reader in wanted.readers:
-        found = find_needed(value, reader.name, KEEP)
-        check_unicode(reader.name, found)
-        row.append(reader.read(found, line))
+        (field,) = reader.fields
+        row += reader.read([_find_needed(value, field.name, KEEP)])
     return row
 
 
@@ -199,7 +211,7 @@ def _read_list(role: str, name: str, record: dict[str, Any], option: str | None)
         option: that names the field; None if it has the name that such fields have.
     """
     if option is not None:
-        value = find_needed(record, name, option, ROLES)
+        value = _find_needed(record, name, option, ROLES)
     elif (value := find_optional(record, name)) is None:
         expected = "expected a list of integers, as other records have"
         reason = f"field {quote(name)} is missing or null, {expected}"
@@ -211,6 +223,14 @@ def _read_list(role: str, name: str, record: dict[str, Any], option: str | None)
         hint = hint_value(name) if is_class else error.hint
         raise BadRecordError(error.reason, hint) from error
     return list(value)
+
+
+def _find_needed(record: dict[str, Any], name: str, option: str, taken: Sequence[str] = ()) -> Any:
+    """Return a field of a record; raises BadRecordError if there is none."""
+    try:
+        return find_field(record, name)
+    except (KeyError, TypeError) as error:
+        raise missing_field_error("field", option, name, record, taken=taken) from error
 
 
 def _check_number(name: str, value: Any) -> int:

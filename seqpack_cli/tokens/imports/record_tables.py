@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpack_cli.corpus.formats import TOKENIZE
-from seqpack_cli.corpus.missing_fields import DOCUMENT_FIELD, IDS_FIELD
-from seqpack_cli.corpus.parquet_columns import check_kept, find_needed, find_type
-from seqpack_cli.corpus.parquet_types import is_integer, is_list, is_null, is_number_list, is_text
+from seqpack_cli.corpus.fields import DOCUMENT_FIELD, IDS_FIELD, KEEP, Field
+from seqpack_cli.corpus.options import TOKENIZE
 from seqpack_cli.corpus.sources import Source
-from seqpack_cli.corpus.table_rows import read_schema
+from seqpack_cli.corpus.table_records import (
+    check_column,
+    find_column,
+    is_kind,
+    is_list,
+    is_text,
+    read_schema,
+)
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.imports.import_setup import (
@@ -40,15 +45,15 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
     """
     schema = read_schema(source)
     name = options.ids_field
-    kind = find_needed(schema, name, IDS_FIELD, ROLES, source)
+    kind = find_column(schema, Field(name, IDS_FIELD), source, taken=ROLES)
     if not is_number_list(kind):
         raise _type_error(source, name, kind, LISTS, TOKENIZE if is_text(kind) else None)
     if options.document_field is not None:
-        kind = find_needed(schema, options.document_field, DOCUMENT_FIELD, (), source)
-        if not is_integer(kind):
+        kind = find_column(schema, Field(options.document_field, DOCUMENT_FIELD), source)
+        if not is_kind(kind, "integer"):
             raise _type_error(source, options.document_field, kind, "integers", None)
     for option in check_keep(options.keep):
-        check_kept(schema, option.name, source)
+        check_column(schema, Field(option.name, KEEP), source)
     _check_packed(schema, source, options)
     is_exported = MARK in (schema.metadata or {})
     if is_exported:
@@ -59,14 +64,20 @@ def check_table(source: Source, names: Mapping[str, str], options: ImportOptions
     return TableFields(roles, schema.names, is_exported)
 
 
+def is_number_list(kind: Any, *, takes_booleans: bool = False) -> bool:
+    """Return whether values of a type are lists of integers."""
+    names = ("integer", "boolean") if takes_booleans else ("integer",)
+    return is_list(kind) and is_kind(kind.value_type, *names)
+
+
 def _has_list(schema: Any, role: str, name: str, source: Source, options: ImportOptions) -> bool:
     """Return whether there is a column of lists; raise DataError if it has other values."""
     is_named = find_named(options, role) is not None
     if is_named:
-        kind = find_needed(schema, name, spell_option(role), (), source)
+        kind = find_column(schema, Field(name, spell_option(role)), source)
     else:
-        kind = find_type(schema, name, source)
-    if kind is None or (is_null(kind) and not is_named):
+        kind = find_column(schema, Field(name, KEEP, is_optional=True), source)
+    if kind is None or (is_kind(kind, "null") and not is_named):
         return False
     if not is_number_list(kind, takes_booleans=role in MASKS):
         hint = hint_value(name) if name == role and not is_list(kind) else None
@@ -77,7 +88,7 @@ def _has_list(schema: Any, role: str, name: str, source: Source, options: Import
 def _check_packed(schema: Any, source: Source, options: ImportOptions) -> None:
     """Raise DataError if rows have several sequences, whose borders would be lost."""
     for name in list_packed(options):
-        kind = find_type(schema, name, source)
+        kind = find_column(schema, Field(name, KEEP, is_optional=True), source)
         if kind is not None and is_list(kind):
             what = f"column {quote(name)}: a row has several sequences, expected one"
             raise DataError(f"{source.path}: {what}", hint_packed(name))

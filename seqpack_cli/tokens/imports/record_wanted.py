@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from seqpack_cli.corpus.kept_fields import FieldReader
-from seqpack_cli.corpus.missing_fields import IDS_FIELD
-from seqpack_cli.corpus.number_lists import NumberLists, join_lists
+from seqpack_cli.corpus.fields import IDS_FIELD, Reader
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
@@ -18,6 +16,7 @@ from seqpack_cli.tokens.imports.import_setup import (
     list_packed,
     spell_option,
 )
+from seqpack_cli.tokens.imports.number_lists import NumberLists, join_lists
 from seqpack_cli.tokens.imports.record_batch import IDS
 from seqpack_cli.tokens.imports.unread_fields import describe_mask, list_masks
 
@@ -27,7 +26,7 @@ class Wanted(NamedTuple):
 
     lists: dict[str, str]  # names of fields, by what they are
     number: str | None
-    readers: list[FieldReader]
+    readers: list[Reader]
     unexpected: list[str]  # which the first records do not have
     refused: dict[str, tuple[str, str]]  # fields that may not be lists; the reason, and the hint
     options: dict[str, str]  # which name a field, by what that is
@@ -52,7 +51,11 @@ class Wanted(NamedTuple):
     def names(self) -> list[str]:
         """Those that a record must have."""
         number = [] if self.number is None else [self.number]
-        return [*self.lists.values(), *number, *(reader.name for reader in self.readers)]
+        return [
+            *self.lists.values(),
+            *number,
+            *(field.name for reader in self.readers for field in reader.fields),
+        ]
 
     def join(self, columns: Sequence[list[Any]]) -> dict[str, NumberLists]:
         """Join the lists of numbers of some records; raise TypeError or OverflowError."""

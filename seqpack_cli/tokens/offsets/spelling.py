@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.corpus.json_lines import find_parser
+import orjson
+
 from seqpack_cli.tokens.byte_tokenizer import byte_of_character
 from seqpack_cli.tokens.vocabulary import build_tokenizer, usable_json
 
@@ -70,7 +71,7 @@ class Writing:
 
 def parse_tokenizer(tokenizer_json: bytes) -> dict[str, Any]:
     """Parse a tokenizer.json that the library has accepted."""
-    saved: dict[str, Any] = find_parser().loads(usable_json(tokenizer_json))
+    saved: dict[str, Any] = orjson.loads(usable_json(tokenizer_json))
     return saved
 
 

@@ -11,10 +11,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from seqpack_cli.corpus.formats import find_file_format
-from seqpack_cli.corpus.kept_fields import FOLDER_FIELD
-from seqpack_cli.corpus.missing_fields import proposes_field
-from seqpack_cli.corpus.skipped import Skipped
+from seqpack_cli.corpus.fields import FOLDER_FIELD, proposes_field
+from seqpack_cli.corpus.find_files import Skipped
+from seqpack_cli.corpus.options import find_file_format
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, OptionError, join_items
 

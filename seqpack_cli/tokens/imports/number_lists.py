@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpack_cli.corpus.document_block import BadRecordError
-from seqpack_cli.corpus.words import name_type
+from seqpack_cli.corpus.fields import BadRecordError, name_type
+from seqpack_cli.corpus.table_records import flatten_lists
 from seqpack_cli.errors import quote
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
@@ -88,20 +88,13 @@ def flatten_array(name: str, array: Any) -> tuple[NumberLists, dict[int, BadReco
     Returns:
         The lists, and the error about each row that is null, or has a null in its list.
     """
-    import pyarrow.compute as pc
-
-    is_null = array.is_null().to_numpy(zero_copy_only=False)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    lengths = np.where(is_null, 0, lengths).astype(np.int64)
-    values, bad = array.flatten(), {}
-    for row in np.flatnonzero(is_null).tolist():
+    values, lengths, nulls, are_missing = flatten_lists(array)
+    bad = {}
+    for row in np.flatnonzero(nulls).tolist():
         bad[row] = BadRecordError(f"field {quote(name)} is null, expected a list of integers")
-    if values.null_count:
-        offsets = to_offsets(lengths)
-        missing = values.is_null().to_numpy(zero_copy_only=False)
-        for row, place in find_firsts(missing, offsets).items():
-            number = place - int(offsets[row]) + 1
-            reason = f"field {quote(name)}: entry {number} is null, expected an integer"
-            bad[row] = BadRecordError(reason)
-        values = values.fill_null(0)
-    return NumberLists(values.to_numpy(zero_copy_only=False), lengths), bad
+    offsets = to_offsets(lengths)
+    for row, place in find_firsts(are_missing, offsets).items():
+        number = place - int(offsets[row]) + 1
+        reason = f"field {quote(name)}: entry {number} is null, expected an integer"
+        bad[row] = BadRecordError(reason)
+    return NumberLists(values, lengths), bad
