@@ -430,7 +430,7 @@ class _Search:
         Args:
             path: below the input.
         """
-        if not self._unused and not self._include and not self._exclude:
+        if not self._include and not self._exclude:
             return ""
         shown = f"{path}/" if is_folder else path
         included = [each for each in self._include if each.covers(shown)]

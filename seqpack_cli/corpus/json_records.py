@@ -199,15 +199,6 @@ def parse_json(line: str) -> Any:
         raise BadRecordError(f"not JSON at {place} ({error.msg}): {found}", hint) from error
 
 
-def parse_object(line: str, field: str) -> dict[str, Any]:
-    """Parse a record that must be an object; raises BadRecordError.
-
-    Args:
-        field: one that it should have, for the error.
-    """
-    return check_object(parse_json(line), field)
-
-
 def check_object(value: Any, field: str) -> dict[str, Any]:
     """Return a value that must be an object; raises BadRecordError."""
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from seqpack_cli.corpus.fields import BadRecordError, decode
-from seqpack_cli.corpus.json_records import find_optional, parse_object
+from seqpack_cli.corpus.json_records import check_object, find_optional, parse_json
 from seqpack_cli.corpus.parts import cut_source, find_record_start
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.streams import find_line_number
@@ -197,7 +197,7 @@ def parse_number(record: bytes, field: str) -> int | None:
     The rest of the record may be bad.
     """
     try:
-        value = parse_object(decode(record, "error"), field)
+        value = check_object(parse_json(decode(record, "error")), field)
     except BadRecordError:
         return None
     number = find_optional(value, field)
