@@ -14,15 +14,18 @@ import contextlib
 import dataclasses
 import functools
 import io
+import re
+import shlex
 import time
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 from blake3 import blake3
 
 from seqpack_cli.corpus.checks import iter_input_notes
@@ -38,15 +41,21 @@ from seqpack_cli.corpus.fields import (
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
-from seqpack_cli.corpus.json_records import JSON_FORMATS, sample_names
-from seqpack_cli.corpus.options import IDS_FORMATS, TOKENIZE, DocumentOptions
+from seqpack_cli.corpus.json_records import JSON_FORMATS, iter_raw_json
+from seqpack_cli.corpus.options import (
+    COMPRESSION_OF_SUFFIX,
+    IDS_FORMATS,
+    SAVE_IDS,
+    TOKENIZE,
+    DocumentOptions,
+)
 from seqpack_cli.corpus.parts import check_footers, cut_where, plan_parts
-from seqpack_cli.corpus.records import Reject, iter_records, sample_records
+from seqpack_cli.corpus.records import NUM_SAMPLES, Reject, iter_records, sample_records
 from seqpack_cli.corpus.sources import (
+    PATTERNS,
     STANDARD_INPUT,
     Source,
     SourceRange,
-    check_ids,
 )
 from seqpack_cli.corpus.streams import (
     OnRead,
@@ -151,6 +160,14 @@ PAIR_HINT = "copy the pair again, or make it again"
 
 NPY_MAGIC = b"\x93NUMPY"
 HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
+# Files of another kind; ids begin so by a chance of 1 in 10^14.
+LONG_MARKS = ("bzip2", "xz", "7z", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
+FOREIGN = {name: PATTERNS[name] for name in LONG_MARKS} | {
+    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
+    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
+    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
+    "Arrow": rb"ARROW1\0\0",
+}
 LIKELY_DTYPES = ("uint16", "uint32", "uint8")
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 FLOATS = (6, 7)  # codes
@@ -438,7 +455,13 @@ def _find_fields(
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
     found: dict[Source, set[str]] = {}
-    names = sample_names(lines, limit)
+    names: list[str] = []
+    for source in lines[:1]:
+        whole = SourceRange(0, source, 0, source.num_bytes)
+        for block in islice(iter_raw_json(whole, limit, None), 1):
+            for record in block.records[:NUM_SAMPLES]:
+                with contextlib.suppress(ValueError, TypeError):
+                    names += dict(orjson.loads(record))
     for source in records:
         if source.format in ARRAYS:
             found[source], more = _check_table(source, fields, options)
@@ -726,8 +749,13 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
     head_range = SourceRange(0, source, 0, min(num_bytes, HEAD_BYTES))
     head = b"".join(iter_raw_blocks(head_range, None))
     is_npy = head.startswith(NPY_MAGIC)
-    if not is_npy:
-        check_ids(head, source)
+    for kind, pattern in FOREIGN.items():
+        if re.match(pattern, head, re.DOTALL):
+            hint = f"decompress it: {kind} -dc {shlex.quote(path)} > ids.bin"
+            if kind not in COMPRESSION_OF_SUFFIX.values():
+                hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
+            found = f"{kind} (begins with {quote(head[:8])})"
+            raise DataError(f"{path}: {found}, expected ids alone", hint)
     missing, hints = [], []
     if dtype is None and not is_npy:
         missing.append("--dtype")
