@@ -233,6 +233,24 @@ def test_prompts_and_completions_are_read_together(tmp_path: Path, seed: int) ->
     assert found.manifest["ledger"]["num_target_tokens"] == targets * 2
 
 
+def test_last_of_equal_keys_counts(tmp_path: Path) -> None:
+    lines = [b'{"text": "a", "text": "b", "k": 1, "k": 2}']
+    lines.append(b'{"text": 1, "text": "c", "k": "x", "k": 3}')
+    array = b"[" + b",".join(lines) + b"]"
+    for name, data in (("a.jsonl", b"\n".join(lines)), ("a.json", array)):
+        found = read(tmp_path, [write(tmp_path / name, data)], keep=["k:int"])
+        assert (found.documents, found.column("k")) == (["b", "c"], [2, 3])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 2**12, 10**20, 1e19])
+def test_class_numbers_beyond_64_bits_are_bad_records(tmp_path: Path, number: float) -> None:
+    lines = [json.dumps({"text": "a", "k": k}).encode() for k in (5, number, 2**63 - 1)]
+    path = write(tmp_path / "a.jsonl", b"\n".join(lines))
+    refused(tmp_path, [path], "2: field 'k' is ", keep=["k:class"])
+    found = read(tmp_path, [path], keep=["k:class"], on_bad_record="skip")
+    assert found.documents == ["a", None, "a"]
+
+
 # One bad record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -28,7 +29,14 @@ from documents import (
     write_packed,
 )
 
-from seqpack_cli import DataError, ImportOptions, import_store, open_store
+from seqpack_cli import (
+    DataError,
+    ImportOptions,
+    TokenizeOptions,
+    import_store,
+    open_store,
+    tokenize,
+)
 from seqpack_cli.limits import LIMITS
 
 ROOT = Path(__file__).parent
@@ -538,6 +546,42 @@ def test_maps_of_messages_are_objects(tmp_path: Path) -> None:
             second = "<x>a|" if pa.types.is_map(column.type.value_type) else ""
             assert found.documents == ["<user>a|<assistant>b|", second]
             refused(tmp_path, [path], "1: document larger", max_document_bytes=4, **options)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl.gz"])
+def test_equal_texts_of_any_number_are_read(tmp_path: Path, name: str) -> None:
+    prompt, count = "x" * 192, 400_000
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": pa.array([prompt]).take(pa.array([0] * count))}), path)
+    else:
+        path.write_bytes(gzip.compress(b'{"text": "%s"}\n' % prompt.encode() * count))
+    options = TokenizeOptions(max_length=1, overflow="truncate")
+    manifest, _ = tokenize([path], tmp_path / "store", options, executor=ONE)
+    assert manifest["ledger"]["num_documents"] == len(open_store(tmp_path / "store")) == count
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux to count what is read")
+def test_kinds_are_found_without_reading_the_other_columns(tmp_path: Path) -> None:
+    texts = [random.Random(number).randbytes(2000).hex() for number in range(3000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts, "label": ["a", "b", "c"] * 1000}), path)
+
+    def count_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = count_read()
+    tokenize([path], tmp_path / "store", keep=["label"], executor=ONE)
+    # Once for the checksum, once for the texts.
+    assert count_read() - before < 2.5 * path.stat().st_size
+
+
+def test_csv_leaves_the_limits_of_the_process_as_they_are(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    path = write(tmp_path / "a.csv", b"text\n" + b"x" * 2 * limit + b"\n")
+    assert read(tmp_path, [path]).documents == ["x" * 2 * limit]
+    refused(tmp_path, [path], "2: document larger", max_document_bytes=limit)
+    assert csv.field_size_limit() == limit
 
 
 def import_records(folder: Path, path: str, **options: Any) -> tuple[list[Any], list[int]]:

@@ -19,8 +19,8 @@ import os
 import re
 import shlex
 import stat
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,12 +57,12 @@ from seqpack_cli.files.places import (
     suggest_name,
 )
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.runs.run_folder import OWN_PATTERN
 
 NUM_THREADS = 32  # that ask for objects, if several are named
 MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 MISSING = (FileNotFoundError, NotADirectoryError, ValueError, FolderError)
 MAX_SHOWN_CHARACTERS = 200  # of a line that is not a path: LIST may be any file
+REMOTE_HINT = "pass an object, a folder of objects, or a glob in quotes"
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}  # of an indexed dataset
 DEEP = "**"
 ALL, ROOT = -1, -2  # of a folder: everything in it matches; the walk begins there
@@ -124,11 +124,10 @@ class Skipped:
         >>> str(skipped)
         'skipped 1 dangling link: data/latest.txt'
         """
-        found = [
-            f"{count:,} {NOUNS[reason][count > 1]}: "
-            + join_items(sorted(self._real_paths[reason], key=lambda path: os.fsencode(path)))
-            for reason, count in self.count().items()
-        ]
+        found = []
+        for reason, count in self.count().items():
+            paths = sorted(self._real_paths[reason], key=os.fsencode)
+            found.append(f"{count:,} {NOUNS[reason][count > 1]}: {join_items(paths)}")
         return f"skipped {'; '.join(found) or 'nothing'}"
 
 
@@ -384,10 +383,8 @@ class _Search:
             MachineError: something cannot be read.
         """
         if name == STANDARD_INPUT and spool is not None:
-            status = os.stat(spool)  # noqa: PTH116
-            return [
-                (self._make(name, name, status.st_size, status.st_mtime_ns, is_named=True), None)
-            ]
+            file = self.make(name, name, os.stat(spool), is_named=True)  # noqa: PTH116
+            return [(file, None)]
         is_listed = isinstance(name, ListedName)
         name = find_local_name(name)
         try:
@@ -432,7 +429,7 @@ class _Search:
         Args:
             path: below the input.
         """
-        if not self._unused and not self._include and not self._exclude:
+        if not self._include and not self._exclude:
             return ""
         shown = f"{path}/" if is_folder else path
         included = [each for each in self._include if each.covers(shown)]
@@ -456,25 +453,14 @@ class _Search:
             self.skipped.add(reason, file.path, file.real)
         return not reason
 
-    def make_local(
-        self, real: str, path: str, status: os.stat_result, *, is_named: bool, match: str = ""
+    def make(
+        self, real: str, path: str, status: Any, *, is_named: bool, match: str = ""
     ) -> FoundFile:
-        """Return what is known of a local file."""
-        size, modified = status.st_size, status.st_mtime_ns
-        return self._make(real, path, size, modified, is_named=is_named, match=match)
-
-    def _make(
-        self,
-        real: str,
-        path: str,
-        num_bytes: int,
-        modified: int | str,
-        *,
-        is_named: bool,
-        match: str = "",
-    ) -> FoundFile:
+        """Return what is known of a file."""
         kind = find_file_format(path, self.formats)
-        return FoundFile(real, path, num_bytes, modified, kind, is_named, match)
+        return FoundFile(
+            real, path, status.st_size, status.st_mtime_ns, kind, is_named=is_named, match=match
+        )
 
     def _find(self, name: str, *, is_listed: bool) -> list[FoundFile]:
         find = self._find_objects if is_url(name) else self._find_local
@@ -504,7 +490,7 @@ class _Search:
             return _Walk(self, None).find_files("" if folder == os.curdir else folder)
         if not stat.S_ISREG(status.st_mode):
             raise OptionError(f"{name}: not a regular file, expected a file, a folder or a glob")
-        return [self.make_local(os.path.realpath(name), name, status, is_named=True)]
+        return [self.make(os.path.realpath(name), name, status, is_named=True)]
 
     def _find_glob(self, name: str, *, is_listed: bool) -> list[FoundFile]:
         """Find the files of a local glob: below the folder before its first wildcard.
@@ -536,7 +522,6 @@ class _Search:
         """Find the objects of a URL: one, all below a folder, or those of a glob.
 
         This is the only place where a URL may be a glob, and only if no object has that very name.
-        Folders written by seqpack are recognized by file names that only seqpack uses.
         """
         check_address(name)
         protocol, key = split_url(name)
@@ -545,82 +530,21 @@ class _Search:
             raise OptionError(f"{url}: two slashes after the bucket, expected one")
         status = self._statuses.get(str(url)) or url.find_status()
         if status is not None and status["type"] == "file" and not name.endswith("/"):
-            return [self._make_remote(str(url), status, is_named=True)]
-        if status is None and is_listed:
-            raise OptionError(f"{url}: no such object or folder")
+            return [self.make(str(url), str(url), _read_status(status), is_named=True)]
+        self._roots.append(name)
         root, pattern = url, None
+        what = f"{url}: no such object or folder"
         if status is None:
             parts = str(url).split("/")
-            start = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-            root, pattern = Url("/".join(parts[:start])), _Pattern(parts[start:], hidden=False)
-        self._roots.append(name)
-        has_any = pattern is None or root != url  # else it is not a glob
-        found = list(self._list_objects(root, pattern)) if has_any else []
-        if not found and pattern is not None:
-            raise OptionError(
-                f"{url}: no such object or folder",
-                hint="pass an object, a folder of objects, or a glob in quotes",
-            )
-        runs = self._find_runs(file.path for file in found)
-        if self.output is not None and not f"{root}/".startswith(f"{self.output}/"):
-            runs.add(self.output)
-        chosen = [file for file in found if self._takes_object(file, f"{root}/", runs)]
-        return sorted(chosen, key=lambda file: (file.match.encode(), file.path.encode()))
-
-    def _make_remote(
-        self, name: str, status: dict[str, Any], *, is_named: bool, match: str = ""
-    ) -> FoundFile:
-        size, version = int(status["size"]), read_version(status)
-        return self._make(name, name, size, version, is_named=is_named, match=match)
-
-    def _list_objects(self, root: Url, pattern: _Pattern | None) -> Iterator[FoundFile]:
-        """Yield the objects below a folder, or those that a glob matches; no hidden ones."""
-        system, key = root.open_file_system()
-        with naming_requests(root):
-            listed = system.find(key, detail=True)
-        prefix = key.strip("/") + "/"
-        for path, status in listed.items():
-            below = path.strip("/").removeprefix(prefix)
-            # Some programs create an object with an empty name to mark a folder.
-            if not below or path.endswith("/") or status["type"] != "file":
-                continue
-            names = below.split("/")
-            paths = ["/".join(names[:number]) for number in range(1, len(names) + 1)]
-            is_named = pattern is not None and bool(pattern.matches(below))
-            if pattern is None:
-                match, rest = "", names
-            else:
-                is_named = is_named and not pattern.only_folders
-                folders = (each for each in paths[:-1] if pattern.matches(each))
-                match = next(folders, below if is_named else "")
-                if not match:
-                    continue
-                rest = names[match.count("/") + 1 :]
-            if is_named or not any(name.startswith(".") for name in rest):
-                yield self._make_remote(f"{root}/{below}", status, is_named=is_named, match=match)
-
-    def _takes_object(self, file: FoundFile, root: str, runs: set[str]) -> bool:
-        """Return whether an object below a folder is to be read."""
-        names = file.path[len(root) :].split("/")
-        for number in range(len(names) + 1):
-            below = "/".join(names[:number])
-            if root + below in runs or (not number and root[:-1] in runs):
-                self.skipped.add(SEQPACK_OUTPUT, (root + below).rstrip("/"))
-                return False
-            reason = self.judge(below, is_folder=number < len(names)) if number else ""
-            if reason:
-                self.skipped.add(reason, root + below, root + below)
-                return False
-        return self.take(file, "/".join(names))
-
-    def _find_runs(self, paths: Iterator[str]) -> set[str]:
-        """Return the folders of objects that seqpack wrote."""
-        split = (path.rpartition("/") for path in paths)
-        folders = list(
-            dict.fromkeys(above for above, _, name in split if OWN_PATTERN.fullmatch(name))
-        )
-        are_runs = map_ahead(lambda url: is_run_folder(Url(url)), folders, num_threads=NUM_THREADS)
-        return {url for url, is_run in zip(folders, are_runs, strict=True) if is_run}
+            first = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
+            if is_listed or first is None:
+                raise OptionError(what, None if is_listed else REMOTE_HINT)
+            root, pattern = Url("/".join(parts[:first])), _Pattern(parts[first:], hidden=False)
+        walk = _Walk(self, pattern, _list_objects(root))
+        found = walk.find_files(str(root))
+        if not walk.has_match:
+            raise OptionError(what, REMOTE_HINT)
+        return found
 
     def _join_pairs(self, files: list[FoundFile]) -> list[Pair]:
         """Join each .bin with the .idx beside it; a pair is excluded if one of its files is."""
@@ -705,6 +629,58 @@ class _Search:
         return [files[name] for name in listed if name in files]
 
 
+class _Object(NamedTuple):
+    """An object, or a folder of objects, with the methods of an os.DirEntry."""
+
+    name: str
+    status: dict[str, Any] | None  # None for a folder
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def is_dir(self, *, follow_symlinks: bool) -> bool:
+        del follow_symlinks
+        return self.status is None
+
+    def stat(self, *, follow_symlinks: bool) -> _Status:
+        del follow_symlinks
+        return _read_status(self.status or {})
+
+
+class _Status(NamedTuple):
+    """What is known of an object, as of a file."""
+
+    st_size: int
+    st_mtime_ns: int | str
+    st_mode: int = stat.S_IFREG
+
+
+Objects = Mapping[str, Mapping[str, _Object]]
+
+
+def _read_status(status: dict[str, Any]) -> _Status:
+    return _Status(int(status["size"]), read_version(status))
+
+
+def _list_objects(root: Url) -> Objects:
+    """Return the entries of each folder below a URL, by name; those of folders end with a slash."""
+    system, key = root.open_file_system()
+    with naming_requests(root):
+        listed = system.find(key, detail=True)
+    objects: dict[str, dict[str, _Object]] = defaultdict(dict)
+    for path, status in listed.items():
+        below = path.strip("/").removeprefix(key.strip("/") + "/")
+        # Some programs create an object with an empty name to mark a folder.
+        if below and not path.endswith("/") and status["type"] == "file":
+            *folders, name = below.split("/")
+            above = str(root)
+            for folder in folders:
+                objects[above][f"{folder}/"] = _Object(folder, None)
+                above = f"{above}/{folder}"
+            objects[above][name] = _Object(name, status)
+    return objects
+
+
 class _Entry(NamedTuple):
     """An entry of a folder."""
 
@@ -721,10 +697,13 @@ class _Walk:
 
     Args:
         pattern: of the paths below it; None: everything matches that is not hidden.
+        objects: the entries of each folder, for a URL.
     """
 
-    def __init__(self, search: _Search, pattern: _Pattern | None) -> None:
-        self._search, self._pattern = search, pattern
+    def __init__(
+        self, search: _Search, pattern: _Pattern | None, objects: Objects | None = None
+    ) -> None:
+        self._search, self._pattern, self._objects = search, pattern, objects
         self._output = search.output
         self._found: dict[str, FoundFile] = {}
         self._visited: dict[str, set[int]] = {}  # up to which parts of the pattern folders matched
@@ -743,7 +722,7 @@ class _Walk:
         Raises:
             MachineError: a folder or link cannot be read.
         """
-        real = os.path.realpath(path or os.curdir)
+        real = path if self._objects is not None else os.path.realpath(path or os.curdir)
         if self._output is not None and _add_slash(real).startswith(_add_slash(self._output)):
             self._output = None  # the caller refuses the files found there
         self._root_length = len(_add_slash(path))
@@ -760,14 +739,19 @@ class _Walk:
 
     def _visit(self, folder: _Entry) -> None:
         try:
-            with os.scandir(folder.path or os.curdir) as found:
-                entries = list(found)
+            if self._objects is None:
+                with os.scandir(folder.path or os.curdir) as found:
+                    entries: list[Any] = list(found)
+            else:
+                entries = list(self._objects.get(folder.path, {}).values())
         except FileNotFoundError:
             self._search.skipped.add(VANISHED, folder.path)
             return
         except OSError as error:  # skipping it would lose the files in it
             raise _read_error(folder.path, error) from error
-        if any(each.name in RUN_NAMES for each in entries) and is_run_folder(Path(folder.path)):
+        if any(each.name in RUN_NAMES for each in entries) and is_run_folder(
+            parse_place(folder.path or os.curdir)
+        ):
             self._search.skipped.add(SEQPACK_OUTPUT, folder.path or os.curdir)
             return
         prefix, real_prefix = _add_slash(folder.path), _add_slash(folder.real)
@@ -852,15 +836,13 @@ class _Walk:
         self.has_match |= entry.match is not None
         return True
 
-    def _take_file(self, entry: _Entry, status: os.stat_result) -> bool:
+    def _take_file(self, entry: _Entry, status: Any) -> bool:
         """Add a file if it is to be read; return whether it is new."""
         self.has_match = True
         below = entry.path[self._root_length :]
         is_named = self._pattern is not None and bool(self._pattern.matches(below))
         match = entry.match or ""
-        file = self._search.make_local(
-            entry.real, entry.path, status, is_named=is_named, match=match
-        )
+        file = self._search.make(entry.real, entry.path, status, is_named=is_named, match=match)
         if not stat.S_ISREG(status.st_mode):
             self._search.skipped.add(SPECIAL_FILE, entry.path)
         elif self._search.take(file, below):

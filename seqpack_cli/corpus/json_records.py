@@ -199,15 +199,6 @@ def parse_json(line: str) -> Any:
         raise BadRecordError(f"not JSON at {place} ({error.msg}): {found}", hint) from error
 
 
-def parse_object(line: str, field: str) -> dict[str, Any]:
-    """Parse a record that must be an object; raises BadRecordError.
-
-    Args:
-        field: one that it should have, for the error.
-    """
-    return check_object(parse_json(line), field)
-
-
 def check_object(value: Any, field: str) -> dict[str, Any]:
     """Return a value that must be an object; raises BadRecordError."""
     if isinstance(value, dict):
@@ -217,28 +208,6 @@ def check_object(value: Any, field: str) -> dict[str, Any]:
         hint = LINES_HINT
     found = JSON_TYPES[type(value)]
     raise BadRecordError(f"{found}, expected an object with field {quote(field)}", hint)
-
-
-def sample_names(sources: Sequence[Source], max_document_bytes: int) -> list[str]:
-    """Return the names of the fields of the first records, for a note; bad ones have none.
-
-    These are at most 1,000 records, of 1 MiB and a block.
-    """
-    found: dict[str, None] = {}
-    num_records = num_bytes = 0
-    for index, source in enumerate(sources):
-        whole = SourceRange(index, source, 0, source.num_bytes)
-        for block in iter_raw_json(whole, max_document_bytes, None):
-            for record in block.records[: 1000 - num_records]:
-                with contextlib.suppress(ValueError, BadRecordError):
-                    found |= dict.fromkeys(
-                        check_object(orjson.loads(record.removeprefix(MARK)), "")
-                    )
-            num_records += len(block.records)
-            num_bytes += block.num_bytes
-            if num_records >= 1000 or num_bytes >= 1 << 20:
-                return list(found)
-    return list(found)
 
 
 def encode_canonical(record: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ stay whole. Small files share a part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import BinaryIO
@@ -112,18 +112,6 @@ def find_record_start(source: Source, byte: int) -> int:
             while _skip_line(file):
                 pass
         return file.tell()
-
-
-def iter_lines(source: Source, start: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an uncompressed file from a byte on, each with the byte of its start.
-
-    A line above max_bytes is cut.
-    """
-    with source.input.open(source.num_bytes) as file:
-        file.seek(start)
-        while line := file.readline(max_bytes):
-            yield start, line
-            start += len(line)
 
 
 def _skip_line(file: BinaryIO) -> bool:

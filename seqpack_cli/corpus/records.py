@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.fields import (
     FOLDER_FIELD,
@@ -27,7 +27,13 @@ from seqpack_cli.corpus.json_records import JSON_FORMATS, JsonRecords, iter_raw_
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange, check_text
 from seqpack_cli.corpus.streams import MARK, OnRead, RawBlock, iter_raw_records
-from seqpack_cli.corpus.table_records import ARRAYS, iter_csv_records, iter_table_records
+from seqpack_cli.corpus.table_records import (
+    ARRAYS,
+    CsvRecords,
+    TableRecords,
+    iter_csv_records,
+    iter_table_records,
+)
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.places import URL_PATTERN
 from seqpack_cli.limits import LIMITS
@@ -54,25 +60,6 @@ class RecordBlock(NamedTuple):
     num_records: int
     num_bytes: int  # of the text, approximately
     find_place: Callable[[int], str]  # "path:line" of a record
-
-
-class RawRecords(Protocol):
-    """Some records of a source before they are read."""
-
-    num_records: int
-    num_bytes: int
-
-    def read_columns(self) -> list[list[Any]]:
-        """Return the values of each field; raise one of BAD if a record is bad or blank."""
-
-    def read_row(self, index: int) -> list[Any] | None:
-        """Return the fields of a record, None for a blank one; raises BadRecordError."""
-
-    def find_byte(self, index: int) -> int | None:
-        """Return the byte of the text at which a record begins, None in a table."""
-
-    def find_place(self, index: int, byte: int = 0) -> str:
-        """Return "path:line" of a byte of a record."""
 
 
 def iter_records(
@@ -306,3 +293,7 @@ class TextRecords:
         if self._source.document == "paragraph":
             text = text.replace("\r\n", "\n")
         return text.removesuffix("\r")
+
+
+# Records of one format before they are read: columns of fields, or the fields of one record.
+RawRecords = TextRecords | JsonRecords | TableRecords | CsvRecords

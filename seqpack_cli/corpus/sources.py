@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, IMPORT, SAVE_IDS, UNPACK
+from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, IMPORT, UNPACK
 from seqpack_cli.errors import DataError, MachineError, OptionError, quote
 from seqpack_cli.files.inputs import Input
 from seqpack_cli.files.places import Place, at
@@ -51,17 +51,6 @@ PATTERNS = {
 }
 NAMES = list(PATTERNS)
 KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
-# Those that ids could begin with only by a chance of 1 in 10^14 are looked for in files of ids.
-LONG = ("bzip2", "xz", "7z", "tar", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
-LONG_PATTERNS = {name: PATTERNS[name] for name in LONG} | {
-    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
-    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
-    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
-    "Arrow": rb"ARROW1\0\0",
-}
-LONG_KINDS = re.compile(
-    b"|".join(b"(%s)" % pattern for pattern in LONG_PATTERNS.values()), re.DOTALL
-)
 
 
 class Source(NamedTuple):
@@ -124,21 +113,6 @@ def check_text(block: bytes, source: Source) -> None:
         f"{source.path}: {kind} (begins with {begin}), expected UTF-8 text",
         hint=_hint_kind(kind, source),
     )
-
-
-def check_ids(head: bytes, source: Source) -> None:
-    """Raise DataError if the beginning of a file shows that it is not ids alone."""
-    found = LONG_KINDS.match(head)
-    if found is None:
-        return
-    kind = list(LONG_PATTERNS)[(found.lastindex or 1) - 1]
-    hint = SAVE_IDS
-    if kind in ("Parquet", "Arrow"):
-        hint = f"pass --format {kind.lower()}"
-    elif kind in COMPRESSION_OF_SUFFIX.values():
-        hint = f"decompress it: {kind} -dc {shlex.quote(source.path)} > ids.bin"
-    begin = quote(head[:8])
-    raise DataError(f"{source.path}: {kind} (begins with {begin}), expected ids alone", hint)
 
 
 def _hint_kind(kind: str, source: Source) -> str:

@@ -121,32 +121,6 @@ def naming_input(path: str) -> Iterator[None]:
         raise DataError(error.message) from error
 
 
-class GzipDecompressor:
-    """zlib's decompressor for one gzip member, with the interface of bz2's and lzma's."""
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most max_length bytes; call again, with b"" if need be, for the rest."""
-        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether more data is needed before more can be decompressed."""
-        return not self._inner.unconsumed_tail
-
-    @property
-    def eof(self) -> bool:
-        """Whether the end of the member was reached."""
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        """The data after the member."""
-        return self._inner.unused_data
-
-
 @functools.cache
 def _load_zstd() -> Any:
     try:
@@ -163,7 +137,7 @@ def _load_zstd() -> Any:
 
 
 DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    "gzip": GzipDecompressor,
+    "gzip": lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS),
     "bzip2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY),
     "zstd": lambda: _load_zstd().ZstdDecompressor(),
@@ -214,13 +188,15 @@ def _iter_members(blocks: Iterator[bytes], compression: str) -> Iterator[bytes]:
                     if not piece:
                         break
                 is_inside = True
-                text = member.decompress(piece, size)
-                while True:
+                has_more = True
+                while has_more:
+                    text = member.decompress(piece, size)
                     if text:
                         yield text
-                    if member.eof or (member.needs_input and len(text) < size):
-                        break
-                    text = member.decompress(b"", size)
+                    # What zlib did not take yet; the others keep it, and ask for more.
+                    piece = member.unconsumed_tail if compression == "gzip" else b""
+                    is_done = not piece if compression == "gzip" else member.needs_input
+                    has_more = not member.eof and not (is_done and len(text) < size)
                 piece = b""
                 if member.eof:
                     piece, member = member.unused_data, open_member()

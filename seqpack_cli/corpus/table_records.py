@@ -633,10 +633,7 @@ class CsvRecords:
             raise ValueError("rows that must be read one by one")
         for values in columns:
             "".join(values).encode()
-        return [
-            list(map(parse, values)) if field.option == KEEP else values
-            for (field, parse), values in zip(self._wanted, columns, strict=True)
-        ]
+        return self._parse(columns)
 
     def read_row(self, index: int) -> list[Any] | None:
         """Return the values of a row, None for a blank line.
@@ -650,19 +647,22 @@ class CsvRecords:
             raise row
         if not row:
             return None
-        sizes = {}
-        for (field, _), value in zip(self._wanted, row, strict=True):
-            try:
-                size = len(value.encode())
-            except UnicodeEncodeError as error:
-                byte = ord(value[error.start]) & 0xFF  # surrogateescape keeps the byte there
-                raise BadEncodingError(byte, 0) from error
-            sizes[field.name] = 0 if field.option == KEEP else size
+        try:
+            sizes = {
+                field.name: len(value.encode()) * (field.option != KEEP)
+                for (field, _), value in zip(self._wanted, row, strict=True)
+            }
+        except UnicodeEncodeError as error:
+            byte = ord(error.object[error.start]) & 0xFF  # surrogateescape keeps the byte there
+            raise BadEncodingError(byte, 0) from error
         if sum(sizes.values()) > self._limit:
             raise oversized_error(self.find_place(index), self._limit)
+        return [value for (value,) in self._parse([[value] for value in row])]
+
+    def _parse(self, columns: list[list[str]]) -> list[list[Any]]:
         return [
-            parse(value) if field.option == KEEP else value
-            for (field, parse), value in zip(self._wanted, row, strict=True)
+            list(map(parse, values)) if field.option == KEEP else values
+            for (field, parse), values in zip(self._wanted, columns, strict=True)
         ]
 
     def find_byte(self, index: int) -> int:

@@ -14,15 +14,18 @@ import contextlib
 import dataclasses
 import functools
 import io
+import re
+import shlex
 import time
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 from blake3 import blake3
 
 from seqpack_cli.corpus.checks import iter_input_notes
@@ -38,15 +41,21 @@ from seqpack_cli.corpus.fields import (
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
-from seqpack_cli.corpus.json_records import JSON_FORMATS, sample_names
-from seqpack_cli.corpus.options import IDS_FORMATS, TOKENIZE, DocumentOptions
+from seqpack_cli.corpus.json_records import JSON_FORMATS, iter_raw_json
+from seqpack_cli.corpus.options import (
+    COMPRESSION_OF_SUFFIX,
+    IDS_FORMATS,
+    SAVE_IDS,
+    TOKENIZE,
+    DocumentOptions,
+)
 from seqpack_cli.corpus.parts import check_footers, cut_where, plan_parts
-from seqpack_cli.corpus.records import Reject, iter_records, sample_records
+from seqpack_cli.corpus.records import NUM_SAMPLES, Reject, iter_records, sample_records
 from seqpack_cli.corpus.sources import (
+    PATTERNS,
     STANDARD_INPUT,
     Source,
     SourceRange,
-    check_ids,
 )
 from seqpack_cli.corpus.streams import (
     OnRead,
@@ -71,8 +80,8 @@ from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.mapping import view_array
 from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.options import spell_command, spell_flag, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
@@ -128,15 +137,9 @@ OF_EXPORTS = {
     ),
 }
 # The options that only some formats have, by what such files hold.
-OWN_OPTIONS = {
-    "records": {
-        "ids_field": IDS_FIELD,
-        **{f"{role}_field": f"--{role.replace('_', '-')}-field" for role in ROLES},
-        "ignore_fields": "--ignore-field",
-        "keep": KEEP,
-    },
-    "ids alone": {"dtype": "--dtype", "eos": "--eos"},
-}
+OWN_OPTIONS = dict.fromkeys(
+    ("ids_field", *(f"{role}_field" for role in ROLES), "ignore_fields", "keep"), "records"
+) | dict.fromkeys(("dtype", "eos"), "ids alone")
 FACTS = ("num_with_bos", "num_with_eos", "num_ending_twice", "ending_twice_id", "largest_id")
 MIN_DOCUMENTS = 20  # of which more than half end as padded ones do
 MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
@@ -157,6 +160,14 @@ PAIR_HINT = "copy the pair again, or make it again"
 
 NPY_MAGIC = b"\x93NUMPY"
 HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
+# Files of another kind; ids begin so by a chance of 1 in 10^14.
+LONG_MARKS = ("bzip2", "xz", "7z", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
+FOREIGN = {name: PATTERNS[name] for name in LONG_MARKS} | {
+    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
+    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
+    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
+    "Arrow": rb"ARROW1\0\0",
+}
 LIKELY_DTYPES = ("uint16", "uint32", "uint8")
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 FLOATS = (6, 7)  # codes
@@ -207,19 +218,15 @@ class IdBlock(NamedTuple):
         found: np.ndarray = to_offsets(self.lengths)[to_offsets(self.num_sequences)]
         return found
 
-    def reject(self, is_bad: np.ndarray) -> IdBlock:
+    def reject(self, is_bad: np.ndarray, rejects: Sequence[Reject]) -> IdBlock:
         """Return the block without the ids of some documents."""
-        kept, offsets, firsts = (
-            np.flatnonzero(~is_bad),
-            self.offsets,
-            to_offsets(self.num_sequences),
-        )
-        tokens = expand_ranges(offsets[kept], np.diff(offsets)[kept])
+        is_kept = np.repeat(~is_bad, np.diff(self.offsets))
         return self._replace(
-            ids=self.ids[tokens],
-            lengths=self.lengths[expand_ranges(firsts[kept], self.num_sequences[kept])],
+            ids=self.ids[is_kept],
+            lengths=self.lengths[np.repeat(~is_bad, self.num_sequences)],
             num_sequences=np.where(is_bad, 0, self.num_sequences),
-            targets=None if self.targets is None else self.targets[tokens],
+            rejects=rejects,
+            targets=None if self.targets is None else self.targets[is_kept],
             left_out={name: np.where(is_bad, 0, each) for name, each in self.left_out.items()},
         )
 
@@ -360,18 +367,15 @@ def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
 def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
     """Raise OptionError if an option does not apply to the sources, or contradicts another."""
     formats = dict.fromkeys(source.format for source in sources)
-    held = {FORMATS[name].holds for name in formats}
-    defaults = {each.name: each.default for each in dataclasses.fields(options)}
-    for holds, flags in OWN_OPTIONS.items():
-        for name, flag in flags.items():
-            value = getattr(options, name)
-            is_recorded = name == "eos" and options.tokenizer is None
-            if holds not in held and value != defaults[name] and not is_recorded:
-                shown = value if isinstance(value, str | int) else value[0]
-                raise OptionError(
-                    f"{flag} {shown}: the input is {join_items(formats)}, expected {holds}",
-                    hint=f"omit {flag}",
-                )
+    held = {None, *(FORMATS[name].holds for name in formats)}
+    for each in dataclasses.fields(options):
+        value, holds = getattr(options, each.name), OWN_OPTIONS.get(each.name)
+        is_recorded = each.name == "eos" and options.tokenizer is None
+        if holds not in held and value != each.default and not is_recorded:
+            shown = value if isinstance(value, str | int) else value[0]
+            what = f"the input is {join_items(formats)}, expected {holds}"
+            flag = spell_flag(each)
+            raise OptionError(f"{flag} {shown}: {what}", hint=f"omit {flag}")
     other = next((each for each in sources if FORMATS[each.format].holds != "records"), None)
     if options.keep and other is not None:
         raise OptionError(
@@ -383,10 +387,9 @@ def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
         if name not in known:
             expected = f"never read, expected one of {', '.join(known)}"
             raise OptionError(f"--ignore-field {name}: {expected}")
-        for role in ROLES:
-            if getattr(options, f"{role}_field") == name:
-                option = OWN_OPTIONS["records"][f"{role}_field"]
-                raise OptionError(f"{option} {name}: conflicts with --ignore-field {name}")
+        for field in _list_fields(options).values():
+            if field.name == name:
+                raise OptionError(f"{field.option} {name}: conflicts with --ignore-field {name}")
 
 
 # Fields of records
@@ -405,7 +408,7 @@ def _list_fields(options: ImportOptions) -> dict[str, Field]:
     for role in ROLES:
         name, values = getattr(options, f"{role}_field"), "masks" if role in MASKS else "integers"
         if name is not None or role not in taken:
-            option = OWN_OPTIONS["records"][f"{role}_field"]
+            option = f"--{role.replace('_', '-')}-field"
             fields[role] = Field(name or role, option, values, is_optional=name is None)
     return fields
 
@@ -451,7 +454,13 @@ def _find_fields(
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
     found: dict[Source, set[str]] = {}
-    names = sample_names(lines, limit)
+    names: list[str] = []
+    for source in lines[:1]:
+        whole = SourceRange(0, source, 0, source.num_bytes)
+        for block in islice(iter_raw_json(whole, limit, None), 1):
+            for record in block.records[:NUM_SAMPLES]:
+                with contextlib.suppress(ValueError, TypeError):
+                    names += dict(orjson.loads(record))
     for source in records:
         if source.format in ARRAYS:
             found[source], more = _check_table(source, fields, options)
@@ -739,8 +748,13 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
     head_range = SourceRange(0, source, 0, min(num_bytes, HEAD_BYTES))
     head = b"".join(iter_raw_blocks(head_range, None))
     is_npy = head.startswith(NPY_MAGIC)
-    if not is_npy:
-        check_ids(head, source)
+    for kind, pattern in FOREIGN.items():
+        if re.match(pattern, head, re.DOTALL):
+            hint = f"decompress it: {kind} -dc {shlex.quote(path)} > ids.bin"
+            if kind not in COMPRESSION_OF_SUFFIX.values():
+                hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
+            found = f"{kind} (begins with {quote(head[:8])})"
+            raise DataError(f"{path}: {found}, expected ids alone", hint)
     missing, hints = [], []
     if dtype is None and not is_npy:
         missing.append("--dtype")
@@ -837,25 +851,21 @@ def _iter_flat(
     for more in chain(_iter_ids(source_range, layout, on_read), [None]):
         ids = rest if more is None else np.concatenate([rest, more]) if len(rest) else more
         ends = np.flatnonzero(ids == eos) + 1
-        if more is None and len(ids):
-            if start == num_documents == 0 and not len(ends):
-                what = f"no id {eos} in {len(ids):,} ids of {dtype}"
-                expected = "expected one at the end of each document"
-                raise DataError(f"{source.path}: {what}, {expected}", EOS_HINT)
-            ends = np.append(ends, len(ids))
-        lengths = np.diff(ends, prepend=0)
-        rest = ids[ends[-1] if len(ends) else 0 :]
-        is_long = np.append(lengths, len(rest)) > limit // dtype.itemsize
+        is_long = np.diff(ends, prepend=0, append=len(ids)) > limit // dtype.itemsize
+        if start == num_documents == len(ends) == 0 < len(ids) and (more is None or is_long.any()):
+            what = f"no id {eos} in {len(ids):,} ids of {dtype}"
+            expected = "expected one at the end of each document"
+            raise DataError(f"{source.path}: {what}, {expected}", EOS_HINT)
         place = functools.partial(find_place, num_documents)
         if is_long.any():
-            error = oversized_error(place(int(is_long.argmax())), limit)
-            if start == num_documents == is_long.argmax() == 0:  # there may be no end token at all
-                hint = f"{EOS_HINT}, or a larger --max-document-bytes"
-                raise DataError(f"{error.message} without id {eos} of {dtype}", hint)
-            raise error
+            raise oversized_error(place(int(is_long.argmax())), limit)
+        if more is None and len(ids):
+            ends = np.append(ends, len(ids))
         if len(ends):
+            lengths = np.diff(ends, prepend=0)
             yield IdBlock(ids[: ends[-1]], lengths, np.ones(len(ends), np.int64), place)
             num_documents += len(ends)
+        rest = ids[ends[-1] if len(ends) else 0 :]
 
 
 def _iter_ids(
@@ -1069,29 +1079,18 @@ def _make_parts(
     receipts = find_finished(
         run, tasks, {**RECEIPT_FIELDS, **dict.fromkeys(FACTS, int)}, workers, hash_input
     )
-    ranges = list(chain.from_iterable(task.ranges for task in tasks))
-    is_free = workers.executor.num_workers is None and workers.are_local
-    if any(FORMATS[each.source.format].holds == "records" for each in ranges):
-        is_free = False  # Python's lock is held
-        _check_first(setup, ranges[0])
+    ranges = chain.from_iterable(task.ranges for task in tasks)
+    has_records = any(FORMATS[each.source.format].holds == "records" for each in ranges)
+    are_chosen = workers.executor.num_workers is not None or not workers.are_local
 
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
-        # Threads need no second to start, as processes do.
-        num_threads = min(MAX_THREADS, count_cores(), len(waiting)) if is_free else 1
-        num_processes = 1 if is_free else share_cores(workers, waiting)[0]
+        num_processes, num_threads = share_cores(workers, waiting)[0], 1
+        if not has_records and not are_chosen:  # threads need no second to start, nor Python's lock
+            num_processes, num_threads = 1, min(MAX_THREADS, count_cores(), len(waiting))
         made = functools.partial(import_part, setup)
         return workers.run(made, waiting, max_processes=num_processes, num_threads=num_threads)
 
     return make_missing(receipts, tasks, workers, make)
-
-
-def _check_first(setup: ImportSetup, source_range: SourceRange) -> None:
-    """Read the first records, so that of bad ones the first is named, whichever part is first."""
-    if setup.options.on_bad_record == "error":
-        blocks = FORMATS[source_range.source.format].iter_blocks
-        for block in blocks(setup, source_range, (), lambda _: None):
-            _check_ids(block, setup, 0)
-            break
 
 
 def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]]:
@@ -1120,8 +1119,7 @@ def _iter_made(
         source_format = FORMATS[source_range.source.format]
         source_format.hash_index(source_range, digest.update)
         for found in source_format.iter_blocks(setup, source_range, part.readers, on_read):
-            block, largest_id = _check_ids(found, setup, num_documents)
-            facts["largest_id"] = max(facts["largest_id"], largest_id)
+            block = _check_ids(found, setup, num_documents)
             _count_ends(facts, block, setup.affix_ids)
             num_documents += len(block.num_sequences)
             part.add_rejects(source_range, block.rejects)
@@ -1130,8 +1128,8 @@ def _iter_made(
         part.add_range(source_range, num_documents, digest.hexdigest())
 
 
-def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> tuple[IdBlock, int]:
-    """Reject documents with an id that is not in the vocabulary; return the largest id, too.
+def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
+    """Reject documents with an id that is not in the vocabulary.
 
     Args:
         num_before: documents of the range before the block.
@@ -1139,24 +1137,20 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> tuple[IdB
     Raises:
         DataError: there is one, and it is not to be skipped.
     """
-    ids, max_id = block.ids, setup.max_id
-    smallest = 0 if ids.dtype.kind == "u" or not len(ids) else int(ids.min())
-    largest = int(ids.max(initial=0))
-    if smallest >= 0 and largest <= max_id:
-        return block, largest
-    outside, offsets = np.flatnonzero((ids > max_id) | (ids < 0)), block.offsets
+    ids, max_id, offsets = block.ids, setup.max_id, block.offsets
+    outside = np.flatnonzero((ids > max_id) | (ids < 0))
+    if not len(outside):
+        return block
+    is_bad, rejects = np.zeros(len(block.num_sequences), bool), list(block.rejects)
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
-    rejects = list(block.rejects)
+    is_bad[bad] = True
     for document, place in zip(bad.tolist(), outside[firsts].tolist(), strict=True):
         where = f"token {place - int(offsets[document]) + 1} has id {ids[place]}"
         reason = f"{where}, expected ids from 0 to {max_id:,}"
         if setup.options.on_bad_record == "error":
             raise DataError(f"{block.find_place(document)}: {reason}", RANGE_HINT)
         rejects.append(Reject(num_before + document, None, reason))
-    is_bad = np.zeros(len(block.num_sequences), bool)
-    is_bad[bad] = True
-    found = block.reject(is_bad)._replace(rejects=sorted(rejects, key=lambda each: each.record))
-    return found, int(found.ids.max(initial=0))
+    return block.reject(is_bad, sorted(rejects, key=lambda each: each.record))
 
 
 def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
@@ -1189,6 +1183,7 @@ def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
 def _count_ends(facts: Counter[str], block: IdBlock, affix_ids: Mapping[str, int | None]) -> None:
     """Count the documents that begin with BOS, end with EOS, or end with the same id twice."""
     ids, offsets = block.ids, block.offsets
+    facts["largest_id"] = max(facts["largest_id"], int(ids.max(initial=0)))
     lengths = np.diff(offsets)
     starts, ends = offsets[:-1][lengths > 0], offsets[1:][lengths > 0]
     for (role, id_), places in zip(affix_ids.items(), (starts, ends - 1), strict=True):

@@ -33,7 +33,7 @@ def tag(
     records: list[tuple[Any, Any]], subtokens: str = "all", reader: Tags = STRINGS
 ) -> tuple[list[Any], Tags]:
     """Return the label of each byte of all texts, None for those without one."""
-    values = [reader.read(value, text) for text, value in records]
+    values = [reader.read([value, text])[0] for text, value in records]
     texts = [" ".join(text) if isinstance(text, list) else text for text, _ in records]
     encoded = encode_bytes(texts)
     finder = open_place_finder(byte_tokenizer_json(), allow_special_tokens=False)
@@ -81,7 +81,7 @@ def test_text_outside_of_spans_has_no_class_among_numbers_or_fixed_names() -> No
 
 def test_outside_is_among_the_names_even_where_spans_cover_all() -> None:
     collector = Tags(PlannedColumn("tags", "tags"))
-    value = STRINGS.read([[0, 1, "X"]], "a")
+    value = STRINGS.read([[[0, 1, "X"]], "a"])[0]
     collector.assign([value, None], Places(*np.array([[0], [1]]), np.array([0, 1, 1])), "all")
     assert collector.finish().class_names == ["O", "X"]
 
