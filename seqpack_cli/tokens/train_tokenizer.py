@@ -20,22 +20,18 @@ from seqpack_cli.corpus.sources import Source, SourceRange, find_sources
 from seqpack_cli.corpus.standard_input import spool_standard_input
 from seqpack_cli.errors import (
     DataError,
-    OptionError,
     join_items,
 )
 from seqpack_cli.files.outputs import parse_file, publish_alone
 from seqpack_cli.files.places import AnyPath, Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
-from seqpack_cli.tokens.options import TrainTokenizerOptions
+from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions
 from seqpack_cli.tokens.tokenizers_api import check_can_train
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-UNKNOWN = "<unk>"
 
 
 @takes_options(options=TrainTokenizerOptions)
@@ -67,7 +63,6 @@ def train_tokenizer(
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
-    _check_vocab_size(options)
     check_can_train()
     names = list_inputs(inputs, options.files)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
@@ -97,22 +92,6 @@ def _train(
         with catch_failure(f"--model {options.model}", hint):
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
     return tokenizer
-
-
-def _list_special_tokens(options: TrainTokenizerOptions) -> list[str]:
-    """Return the special tokens in the order of their ids."""
-    own = SPECIAL_TOKENS if options.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
-    return list(dict.fromkeys([*own, *options.special_tokens]))
-
-
-def _check_vocab_size(options: TrainTokenizerOptions) -> None:
-    num_bytes = NUM_BYTES if options.model == "bpe" else 1
-    smallest = num_bytes + len(_list_special_tokens(options))
-    if options.vocab_size < smallest:
-        raise OptionError(
-            f"--vocab-size {options.vocab_size}: expected at least {smallest}, the special tokens "
-            f"and {'256 bytes' if options.model == 'bpe' else 'one other token'}"
-        )
 
 
 def _iter_texts(
@@ -153,7 +132,7 @@ def _make_wordpiece(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    room = options.vocab_size - len(_list_special_tokens(options))
+    room = options.vocab_size - len(options.all_special_tokens)
     trainer = trainers.WordPieceTrainer(
         **_name_limits(options),
         min_frequency=options.min_frequency,
@@ -187,7 +166,7 @@ def _name_limits(options: TrainTokenizerOptions) -> dict[str, Any]:
     """Return the arguments that every trainer takes."""
     return {
         "vocab_size": options.vocab_size,
-        "special_tokens": _list_special_tokens(options),
+        "special_tokens": options.all_special_tokens,
         "show_progress": False,
     }
 

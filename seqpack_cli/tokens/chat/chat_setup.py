@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 
 from blake3 import blake3
 
-from seqpack_cli.errors import OptionError, check_choice
+from seqpack_cli.errors import check_choice
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,6 @@ class ChatSetup:
 
     def __post_init__(self) -> None:
         check_choice("target_turns", self.target_turns, ("all", "last"))
-        if self.template_date is not None:
-            try:
-                date.fromisoformat(self.template_date)
-            except ValueError as error:
-                raise OptionError(
-                    f"--template-date {self.template_date}: expected a date such as 2026-11-23"
-                ) from error
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts and their ids, as in the options of a manifest."""

@@ -11,14 +11,11 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept, ValuesFrom
 from seqpack_cli.tokens.imports.import_facts import RECEIPT_FIELDS, check_facts
 from seqpack_cli.tokens.indexed_dataset import choose_dtype
-from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.options import PACKED, ROLES, ImportOptions
 from seqpack_cli.tokens.vocabulary import Vocabulary
 
-ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
 TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
 MASKS = ("attention_mask", "loss_mask")  # which may have booleans
-PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
-TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 
 
 class RecordFields(NamedTuple):

@@ -27,20 +27,15 @@ from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.kept import Kept
 from seqpack_cli.tokens.columns.kind_choice import choose_kinds
 from seqpack_cli.tokens.columns.kinds import KINDS
-from seqpack_cli.tokens.columns.made_columns import OVERLAP
 from seqpack_cli.tokens.imports.import_setup import (
-    PACKED,
-    ROLES,
-    TARGET_MASKS,
     TARGET_ROLES,
     RecordFields,
     find_named,
     list_optional,
-    spell_option,
 )
 from seqpack_cli.tokens.imports.record_tables import check_table
 from seqpack_cli.tokens.imports.unread_fields import iter_unread_notes
-from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.options import ROLES, ImportOptions
 
 Found = Mapping[Source, set[str]]  # what stands beside the ids of a source
 
@@ -83,23 +78,13 @@ def find_fields(sources: Sequence[Source], options: ImportOptions) -> FoundField
 def _check_options(
     sources: Sequence[Source], records: Sequence[Source], options: ImportOptions
 ) -> None:
-    """Raise OptionError if a source has no fields to keep, or a field is both named and ignored."""
+    """Raise OptionError if a source has no fields to keep."""
     others = [each for each in sources if each not in records]
     if options.keep and others:
         raise OptionError(
             f"--keep {options.keep[0]}: {others[0].path} is {others[0].format}, expected records",
             hint="import it into a store of its own",
         )
-    known = (*ROLES, *TARGET_MASKS, *PACKED, OVERLAP)
-    for name in options.ignore_fields:
-        if name not in known:
-            raise OptionError(
-                f"--ignore-field {name}: never read, expected one of {', '.join(known)}"
-            )
-    named = {spell_option(role): find_named(options, role) for role in ROLES}
-    for option, field in named.items():
-        if field is not None and field in options.ignore_fields:
-            raise OptionError(f"{option} {field}: conflicts with --ignore-field {field}")
 
 
 def _name_fields(options: ImportOptions) -> dict[str, str]:

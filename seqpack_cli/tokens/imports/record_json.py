@@ -30,7 +30,6 @@ from seqpack_cli.tokens.columns.kind import wrong_value_error
 from seqpack_cli.tokens.imports.id_block import IdBlock, RangeInput
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
-    ROLES,
     ImportSetup,
     hint_unread,
     hint_value,
@@ -39,6 +38,7 @@ from seqpack_cli.tokens.imports.record_batch import IDS, UNKNOWN, RecordBatch
 from seqpack_cli.tokens.imports.record_cuts import is_document_number, parse_number
 from seqpack_cli.tokens.imports.record_documents import iter_blocks
 from seqpack_cli.tokens.imports.record_wanted import Wanted
+from seqpack_cli.tokens.options import ROLES
 
 NOT_SIMPLE = (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError)
 

@@ -15,7 +15,6 @@ from seqpack_cli.errors import DataError, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
-    ROLES,
     find_named,
     hint_packed,
     hint_value,
@@ -24,7 +23,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_cuts import MARK
 from seqpack_cli.tokens.imports.unread_fields import TableFields, check_masks, check_overlap
-from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.options import ROLES, ImportOptions
 
 LISTS = "lists of integers"
 

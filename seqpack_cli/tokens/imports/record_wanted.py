@@ -11,7 +11,6 @@ from seqpack_cli.corpus.number_lists import NumberLists, join_lists
 from seqpack_cli.errors import quote
 from seqpack_cli.tokens.imports.import_setup import (
     MASKS,
-    ROLES,
     ImportSetup,
     find_named,
     hint_packed,
@@ -20,6 +19,7 @@ from seqpack_cli.tokens.imports.import_setup import (
 )
 from seqpack_cli.tokens.imports.record_batch import IDS
 from seqpack_cli.tokens.imports.unread_fields import describe_mask, list_masks
+from seqpack_cli.tokens.options import ROLES
 
 
 class Wanted(NamedTuple):

@@ -14,8 +14,8 @@ from seqpack_cli.corpus.sources import Source
 from seqpack_cli.errors import DataError, join_items, quote
 from seqpack_cli.tokens.columns.keep_option import check_keep
 from seqpack_cli.tokens.columns.made_columns import OVERLAP
-from seqpack_cli.tokens.imports.import_setup import TARGET_MASKS, TARGET_ROLES, RecordFields
-from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.imports.import_setup import TARGET_ROLES, RecordFields
+from seqpack_cli.tokens.options import TARGET_MASKS, ImportOptions
 
 DOCUMENT = "document"  # the column of a file that `seqpack export` wrote
 
