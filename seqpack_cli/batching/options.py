@@ -6,7 +6,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from seqpack_cli.batching.shares import (
     split_items,
 )
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, check_options, option
+from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse
 
 if TYPE_CHECKING:
     from seqpack_cli.batching.splits import Splits
@@ -290,19 +290,19 @@ class PackOptions:
             OptionError: options conflict, one has no effect, or a text cannot be parsed.
             ValueError: split_name is not a split.
         """
-        _refuse(PAIRED if pairs else UNPAIRED, self)
+        refuse(PAIRED if pairs else UNPAIRED, self)
         options = self
         if pairs and self.max_tokens is not None:
             options = replace(self, count=self.count or "max")
         if pairs and self.buckets == "auto" and self.num_buckets is None:
             options = replace(options, num_buckets=DEFAULT_NUM_PAIR_BUCKETS)
         options = options._choose()._choose_documents()
-        _refuse(RANDOM, options)
+        refuse(RANDOM, options)
         return options
 
     def _choose(self) -> PackOptions:
         if self.shares_rows:
-            _refuse([*SHARED, *(STREAMS if self.carries_state else VARLEN), *UNPADDED], self)
+            refuse([*SHARED, *(STREAMS if self.carries_state else VARLEN), *UNPADDED], self)
             fill = self.fill or ("chunk" if self.carries_state else "best-fit")
             shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
             return replace(
@@ -313,11 +313,11 @@ class PackOptions:
                 shuffle=shuffle,
                 overflow=self.overflow or "split",
             )
-        _refuse(UNSHARED, self)
+        refuse(UNSHARED, self)
         for key in self.buckets if isinstance(self.buckets, tuple) else ():
             self._check_key(key)
         if not self.fills_rectangle:
-            _refuse(UNPADDED, self)
+            refuse(UNPADDED, self)
         batch_size, num_buckets = self.batch_size, self.num_buckets
         if batch_size is None and self.max_tokens is None:
             batch_size = DEFAULT_BATCH_SIZE
@@ -351,7 +351,7 @@ class PackOptions:
         from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 
         splits = parse_splits(self)
-        _refuse(SELECTED, self)
+        refuse(SELECTED, self)
         if splits is not None and splits.shares is None and self.split_seed:
             raise OptionError(
                 f"--split-seed {self.split_seed} has no effect: --split names values of --split-by",
@@ -454,18 +454,6 @@ def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
             "[(10, 15), (20, 25)]"
         )
     return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))
-
-
-# Options that conflict: when, what is said (with the options in braces), and what to do.
-
-Conflict = tuple[Callable[[PackOptions], object], str, str]
-
-
-def _refuse(conflicts: Iterable[Conflict], options: PackOptions) -> None:
-    """Raise OptionError for the first conflict."""
-    for is_conflict, message, hint in conflicts:
-        if is_conflict(options):
-            raise OptionError(message.format(o=options), hint=hint.format(o=options) or None)
 
 
 def _set(names: str, message: str, hint: str = "leave out {}") -> tuple[Conflict, ...]:

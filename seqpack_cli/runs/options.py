@@ -19,12 +19,13 @@ import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from seqpack_cli.errors import (
     MAX_SIZE,
+    OptionError,
     check_choice,
     check_positive,
     check_seed,
@@ -107,13 +108,29 @@ def check_options(options: Any) -> None:
             continue
         if known.choices:
             none = (None,) if each.default is None else ()
-            check_choice(each.name, value, (*none, *known.choices))
+            for item in value if isinstance(value, tuple) else (value,):
+                check_choice(each.name, item, (*none, *known.choices))
         elif known.kind == "seed":
             check_seed(each.name, value)
         elif known.kind == "size":
             check_positive(each.name, value, at_most=MAX_SIZE)
         elif known.kind in ("count", "sample"):
             check_positive(each.name, value)
+
+
+# Options that conflict: when, what is said (with the options as {o.name}), and what to type.
+Conflict = tuple[Callable[[Any], object], str, str]
+
+
+def refuse(conflicts: Iterable[Conflict], options: Any) -> None:
+    """Raise OptionError for the first conflict of some options.
+
+    Args:
+        conflicts: a table of the options class; a hint may be empty.
+    """
+    for is_conflict, message, hint in conflicts:
+        if is_conflict(options):
+            raise OptionError(message.format(o=options), hint=hint.format(o=options) or None)
 
 
 def takes_options(

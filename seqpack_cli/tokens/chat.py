@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NoReturn
@@ -121,13 +121,6 @@ class ChatSetup:
 
     def __post_init__(self) -> None:
         check_choice("target_turns", self.target_turns, ("all", "last"))
-        if self.template_date is not None:
-            try:
-                date.fromisoformat(self.template_date)
-            except ValueError as error:
-                raise OptionError(
-                    f"--template-date {self.template_date}: expected a date such as 2026-11-23"
-                ) from error
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts and their ids, as in the options of a manifest."""

@@ -87,7 +87,7 @@ from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
 from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom, quote_value
 from seqpack_cli.tokens.manifest import describe_plan, make_manifest
-from seqpack_cli.tokens.options import ImportOptions
+from seqpack_cli.tokens.options import PACKED, ROLES, TARGET_MASKS, ImportOptions
 from seqpack_cli.tokens.part_files import (
     HEADER,
     MAGIC,
@@ -117,11 +117,8 @@ from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary, read_tokenizer_json
 
 IDS = "ids"
-ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
 TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
 MASKS = ("attention_mask", "loss_mask")  # which may have booleans
-PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
-TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 DOCUMENT = "document"  # the column in which `seqpack export` numbers documents
 EXPORTED = b"seqpack.export"  # in the metadata of what it wrote
 IGNORED = -100  # the label of a token that is not a target
@@ -382,14 +379,6 @@ def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
             f"--keep {options.keep[0]}: {other.path} is {other.format}, expected records",
             hint="import it into a store of its own",
         )
-    known = (*ROLES, *TARGET_MASKS, *PACKED, OVERLAP)
-    for name in options.ignore_fields:
-        if name not in known:
-            expected = f"never read, expected one of {', '.join(known)}"
-            raise OptionError(f"--ignore-field {name}: {expected}")
-        for field in _list_fields(options).values():
-            if field.name == name:
-                raise OptionError(f"{field.option} {name}: conflicts with --ignore-field {name}")
 
 
 # Fields of records

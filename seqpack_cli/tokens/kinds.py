@@ -378,7 +378,7 @@ def read_label(name: str, value: Any, value_type: str) -> Label:
     if type(value) is float and not math.isfinite(value):
         raise wrong_value_error(name, value, "a finite number")
     label = join_equal(value)
-    if value_type == "number" and not SMALLEST <= label <= LARGEST:
+    if isinstance(label, int | float) and not SMALLEST <= label <= LARGEST:
         raise wrong_value_error(name, value, f"a number from {SMALLEST} to {LARGEST}")
     return label
 

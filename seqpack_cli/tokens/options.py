@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from seqpack_cli.corpus.options import (
@@ -15,10 +16,14 @@ from seqpack_cli.corpus.options import (
     DocumentOptions,
     FileOptions,
 )
-from seqpack_cli.errors import MAX_COUNT, OptionError, quote
 from seqpack_cli.files.places import AnyPath
-from seqpack_cli.runs.options import RUN, check_options, option, spell_flag
+from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
+from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 
+UNKNOWN = "<unk>"
+ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
+PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
+TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 TOKENS, TARGETS, IDS = "Tokens", "Targets", "Ids and their fields"
 BYTES = "bytes"  # the tokenizer that needs no file
 FIELD_OPTIONS = {
@@ -97,28 +102,7 @@ class TargetOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name, flag in FIELD_OPTIONS.items():
-            if getattr(self, name) == "":
-                raise OptionError(f"{flag}: expected the name of a field, found ''")
-        if (self.prompt_field is None) != (self.completion_field is None):
-            given, missing = "--prompt-field", "--completion-field"
-            if self.prompt_field is None:
-                given, missing = missing, given
-            raise OptionError(f"{given} needs {missing}", hint=f"pass {missing} too")
-        if self.messages_field is not None:
-            if self.prompt_field is not None:
-                raise OptionError(
-                    "--messages-field and --prompt-field both say how the text is made",
-                    hint="leave one of them out",
-                )
-            return
-        for each in dataclasses.fields(self)[3:]:
-            value = getattr(self, each.name)
-            if value != each.default:
-                raise OptionError(
-                    f"{spell_flag(each)} {value}: no conversations are read",
-                    hint="pass --messages-field too",
-                )
+        refuse(TARGET_CONFLICTS, self)
 
     @property
     def fields(self) -> dict[str, str]:
@@ -212,10 +196,7 @@ class TokenizeOptions:
         check_options(self)
         object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
-        if self.max_length is None and self.overflow != "split":
-            raise OptionError(f"--overflow {self.overflow} needs --max-length")
-        self._check_overlap()
-        self._check_targets()
+        refuse(TOKENIZE_CONFLICTS, self)
 
     @property
     def makes_texts(self) -> bool:
@@ -226,33 +207,6 @@ class TokenizeOptions:
     def encodes_special_tokens(self) -> bool:
         """Whether special tokens in a text become their ids: those of a chat template always do."""
         return self.allow_special_tokens or self.targets.messages_field is not None
-
-    def _check_overlap(self) -> None:
-        if self.overlap is None:
-            return
-        if self.max_length is None or self.overflow != "split":
-            missing = "--max-length" if self.max_length is None else "--overflow split"
-            raise OptionError(f"--overlap {self.overlap}: no document is cut, expected {missing}")
-        if self.overlap >= self.max_length:
-            raise OptionError(
-                f"--overlap {self.overlap}: expected less than --max-length {self.max_length}"
-            )
-
-    def _check_targets(self) -> None:
-        flag = next(iter(self.targets.fields), None)
-        if flag is not None and self.documents.text_field != "text":
-            raise OptionError(
-                f"--text-field {self.documents.text_field}: the text is made from {flag}",
-                hint="leave --text-field out",
-            )
-        if self.targets.messages_field is None:
-            return
-        for name, value in (("--bos", self.bos), ("--eos", self.eos)):
-            if value is not None:
-                raise OptionError(
-                    f"{name} {value}: the chat template writes every special token",
-                    hint=f"leave {name} out, or change the template: --chat-template FILE",
-                )
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest."""
@@ -315,6 +269,7 @@ class ImportOptions:
         (),
         "Leave a field of labels, masks, lengths or overlap unread. May be repeated.",
         IDS,
+        choices=(*ROLES, *TARGET_MASKS, *PACKED, "overlap"),
         metavar="FIELD",
         flag="--ignore-field",
     )
@@ -349,19 +304,10 @@ class ImportOptions:
         from seqpack_cli.tokens.vocabulary import spell_tokenizer
 
         check_options(self)
-        if (self.tokenizer is None) == (self.vocab_size is None):
-            found = "neither" if self.tokenizer is None else "both"
-            raise OptionError(
-                f"--tokenizer and --vocab-size: found {found}, expected one of them",
-                hint="pass the --tokenizer that made the ids; without one, --vocab-size N, the "
-                "rows of the model's embedding; ids alone (.bin, .npy) also need --dtype and --eos",
-            )
+        refuse(IMPORT_CONFLICTS, self)
         if self.tokenizer is not None:
             object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
-        most = MAX_COUNT if self.vocab_size is None else self.vocab_size - 1
-        if self.eos is not None and not 0 <= self.eos <= most:
-            raise OptionError(f"--eos {self.eos}: expected an id from 0 to {most}")
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest."""
@@ -411,12 +357,157 @@ class TrainTokenizerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for token in self.special_tokens:
-            if not token:
-                raise OptionError("--special-token '': expected at least one character")
-            try:
-                token.encode()
-            except UnicodeEncodeError as error:
-                raise OptionError(
-                    f"--special-token {quote(token)}: expected valid UTF-8"
-                ) from error
+        refuse(TRAIN_CONFLICTS, self)
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens in the order of their ids."""
+        unknown = () if self.model == "bpe" else (UNKNOWN,)
+        return list(dict.fromkeys([*SPECIAL_TOKENS, *unknown, *self.special_tokens]))
+
+    @property
+    def min_vocab_size(self) -> int:
+        """The special tokens, and 256 bytes or one other token."""
+        return len(self.all_special_tokens) + (NUM_BYTES if self.model == "bpe" else 1)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+# Options that conflict, in the form of `runs.options.refuse`.
+TARGET_CONFLICTS: tuple[Conflict, ...] = (
+    *(
+        (
+            lambda o, name=name: getattr(o, name) == "",
+            f"{flag}: expected the name of a field, found ''",
+            "",
+        )
+        for name, flag in FIELD_OPTIONS.items()
+    ),
+    (
+        lambda o: o.prompt_field is not None and o.completion_field is None,
+        "--prompt-field needs --completion-field",
+        "pass --completion-field too",
+    ),
+    (
+        lambda o: o.prompt_field is None and o.completion_field is not None,
+        "--completion-field needs --prompt-field",
+        "pass --prompt-field too",
+    ),
+    (
+        lambda o: o.messages_field is not None and o.prompt_field is not None,
+        "--messages-field and --prompt-field both say how the text is made",
+        "leave one of them out",
+    ),
+    *(
+        (
+            lambda o, each=each: o.messages_field is None and getattr(o, each.name) != each.default,
+            f"{spell_flag(each)} {{o.{each.name}}}: no conversations are read",
+            "pass --messages-field too",
+        )
+        for each in dataclasses.fields(TargetOptions)[3:]
+    ),
+    (
+        lambda o: o.template_date is not None and not _is_date(o.template_date),
+        "--template-date {o.template_date}: expected a date such as 2026-11-23",
+        "",
+    ),
+)
+TOKENIZE_CONFLICTS: tuple[Conflict, ...] = (
+    (
+        lambda o: o.overflow != "split" and o.max_length is None,
+        "--overflow {o.overflow} needs --max-length",
+        "",
+    ),
+    (
+        lambda o: o.overlap is not None and o.max_length is None,
+        "--overlap {o.overlap}: no document is cut, expected --max-length",
+        "",
+    ),
+    (
+        lambda o: o.overlap is not None and o.overflow != "split",
+        "--overlap {o.overlap}: no document is cut, expected --overflow split",
+        "",
+    ),
+    (
+        lambda o: o.overlap is not None and o.overlap >= o.max_length,
+        "--overlap {o.overlap}: expected less than --max-length {o.max_length}",
+        "",
+    ),
+    *(
+        (
+            lambda o, flag=flag: flag in o.targets.fields and o.documents.text_field != "text",
+            f"--text-field {{o.documents.text_field}}: the text is made from {flag}",
+            "leave --text-field out",
+        )
+        for flag in FIELD_OPTIONS.values()
+    ),
+    *(
+        (
+            lambda o, name=name: (
+                o.targets.messages_field is not None and getattr(o, name) is not None
+            ),
+            f"--{name} {{o.{name}}}: the chat template writes every special token",
+            f"leave --{name} out, or change the template: --chat-template FILE",
+        )
+        for name in ("bos", "eos")
+    ),
+)
+MAKER_HINT = (
+    "pass the --tokenizer that made the ids; without one, --vocab-size N, the rows of the model's "
+    "embedding; ids alone (.bin, .npy) also need --dtype and --eos"
+)
+IMPORT_CONFLICTS: tuple[Conflict, ...] = (
+    (
+        lambda o: o.tokenizer is None and o.vocab_size is None,
+        "--tokenizer and --vocab-size: found neither, expected one of them",
+        MAKER_HINT,
+    ),
+    (
+        lambda o: o.tokenizer is not None and o.vocab_size is not None,
+        "--tokenizer and --vocab-size: found both, expected one of them",
+        MAKER_HINT,
+    ),
+    (
+        lambda o: o.eos is not None and o.vocab_size is not None and o.eos >= o.vocab_size,
+        "--eos {o.eos}: expected less than --vocab-size {o.vocab_size}",
+        "",
+    ),
+    *(
+        (
+            lambda o, role=role: getattr(o, f"{role}_field") in o.ignore_fields,
+            f"--{role.replace('_', '-')}-field {{o.{role}_field}}: conflicts with --ignore-field "
+            f"{{o.{role}_field}}",
+            "leave out one of the two",
+        )
+        for role in ROLES
+    ),
+)
+TRAIN_CONFLICTS: tuple[Conflict, ...] = (
+    (
+        lambda o: "" in o.special_tokens,
+        "--special-token '': expected at least one character",
+        "",
+    ),
+    (
+        lambda o: any("\ud800" <= character <= "\udfff" for character in "".join(o.special_tokens)),
+        "--special-token: found {o.special_tokens!r}, expected valid UTF-8",
+        "",
+    ),
+    *(
+        (
+            lambda o, is_bpe=is_bpe: (
+                (o.model == "bpe") == is_bpe and o.vocab_size < o.min_vocab_size
+            ),
+            "--vocab-size {o.vocab_size}: expected at least {o.min_vocab_size}, the special tokens "
+            f"and {'256 bytes' if is_bpe else 'one other token'}",
+            "",
+        )
+        for is_bpe in (True, False)
+    ),
+)

@@ -20,21 +20,17 @@ from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange, spool_standard_input
 from seqpack_cli.errors import (
     DataError,
-    OptionError,
     join_items,
 )
 from seqpack_cli.files.outputs import parse_file, publish_alone
 from seqpack_cli.files.places import AnyPath, Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
-from seqpack_cli.tokens.options import TrainTokenizerOptions
+from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions
 from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-UNKNOWN = "<unk>"
 
 
 class _Recipe(NamedTuple):
@@ -85,7 +81,6 @@ def train_tokenizer(
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
-    _check_vocab_size(options)
     names = list_inputs(inputs, options.files)
     with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
         tokenizer = _train(names, output.parent, options, progress)
@@ -116,22 +111,6 @@ def _train(
     return tokenizer
 
 
-def _list_special_tokens(options: TrainTokenizerOptions) -> list[str]:
-    """Return the special tokens in the order of their ids."""
-    own = SPECIAL_TOKENS if options.model == "bpe" else (*SPECIAL_TOKENS, UNKNOWN)
-    return list(dict.fromkeys([*own, *options.special_tokens]))
-
-
-def _check_vocab_size(options: TrainTokenizerOptions) -> None:
-    num_bytes = NUM_BYTES if options.model == "bpe" else 1
-    smallest = num_bytes + len(_list_special_tokens(options))
-    if options.vocab_size < smallest:
-        raise OptionError(
-            f"--vocab-size {options.vocab_size}: expected at least {smallest}, the special tokens "
-            f"and {'256 bytes' if options.model == 'bpe' else 'one other token'}"
-        )
-
-
 def _iter_texts(
     sources: Sequence[Source], options: TrainTokenizerOptions, progress: Progress
 ) -> Iterator[list[str]]:
@@ -154,7 +133,7 @@ def _make_untrained(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-    recipe, special_tokens = RECIPES[options.model], _list_special_tokens(options)
+    recipe, special_tokens = RECIPES[options.model], options.all_special_tokens
     model = getattr(models, recipe.model)
     tokenizer = tokenizers.Tokenizer(model(unk_token=UNKNOWN) if recipe.has_unknown else model())
     tokenizer.pre_tokenizer = getattr(pre_tokenizers, recipe.pre_tokenizer)()

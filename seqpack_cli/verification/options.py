@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from seqpack_cli.errors import OptionError
 from seqpack_cli.files.places import AnyPath
-from seqpack_cli.runs.options import RUN, check_options, option, spell_flag
+from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 MODEL = "model"  # follows on roundtrip where a user's model is checked
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-CELLS = ("lstm", "gru", "rnn")
 # Options of the test model, which a model of the user's replaces.
 TEST_MODEL = ("cell", "num_layers", "bidirectional", "hidden_size", "compare", "every_batch")
 MIN_HIDDEN_SIZE = 4  # the outputs of fewer units may all be near zero by chance
@@ -44,7 +43,9 @@ class VerifyOptions:
         choices=(*LEVELS, MODEL),
         shown="backward; with --model: model",
     )
-    cell: str = option("lstm", "Recurrent network of the test model.", TEST, choices=CELLS)
+    cell: str = option(
+        "lstm", "Recurrent network of the test model.", TEST, choices=("lstm", "gru", "rnn")
+    )
     num_layers: int = option(1, "Number of recurrent layers.", TEST, kind="count", flag="--layers")
     bidirectional: bool = option(False, "Make the recurrent network bidirectional.", TEST)
     hidden_size: int = option(64, "Hidden size of the test model.", TEST, kind="count")
@@ -107,64 +108,9 @@ class VerifyOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        self._check_model()
         if self.level is None:
             object.__setattr__(self, "level", "backward" if self.model is None else MODEL)
-        if self.hidden_size < MIN_HIDDEN_SIZE:
-            raise OptionError(
-                f"--hidden-size {self.hidden_size}: expected {MIN_HIDDEN_SIZE} or more"
-            )
-        self._check_every_batch()
-        self._check_workers()
-
-    def _check_workers(self) -> None:
-        """Check that worker processes would have something to do."""
-        if self.num_workers is not None and (self.device != "cpu" or self.level == "structure"):
-            found = f"--device {self.device}" if self.device != "cpu" else "--level structure"
-            raise OptionError(
-                f"--num-workers conflicts with {found}: workers do the level roundtrip on a CPU",
-                hint="leave out --num-workers",
-            )
-
-    def _check_model(self) -> None:
-        """Check the options of a user's model, and that no option of the test model is set."""
-        own = {"call": self.call, "causal": self.causal}
-        if self.model is None:
-            for name in [name for name, value in own.items() if value]:
-                raise OptionError(
-                    f"--{name} needs --model", hint="pass --model MODULE:FUNCTION as well"
-                )
-            if self.level == MODEL:
-                raise OptionError(
-                    "--level model needs --model", hint="pass --model MODULE:FUNCTION"
-                )
-            return
-        if self.level not in (None, MODEL):
-            raise OptionError(
-                f"--level {self.level} conflicts with --model, which runs structure, roundtrip and "
-                "model",
-                hint=f"leave out {'--model' if self.level in LEVELS[:2] else '--level'}",
-            )
-        for each in fields(self):
-            if each.name in TEST_MODEL and getattr(self, each.name) != each.default:
-                raise OptionError(
-                    f"{spell_flag(each)} conflicts with --model: it is for the model that verify "
-                    "makes",
-                    hint=f"leave out {spell_flag(each)}",
-                )
-
-    def _check_every_batch(self) -> None:
-        """Check that the level run can be added or left out."""
-        if self.every_batch is not None and self.level not in ("forward", "backward"):
-            name = "--every-batch" if self.every_batch else "--no-every-batch"
-            hint = f"leave out {name}"
-            if self.every_batch and self.level != "run":
-                hint = "pass --level run to run the model over every batch and stop there"
-            elif self.level == "run" and not self.every_batch:
-                hint = "pass --level roundtrip, which does not run the model"
-            raise OptionError(
-                f"{name} needs --level forward or backward, found --level {self.level}", hint=hint
-            )
+        refuse(CONFLICTS, self)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -177,6 +123,87 @@ class VerifyOptions:
         if self.level == "run" or every_batch:
             return levels
         return tuple(level for level in levels if level != "run")
+
+
+# Options that conflict, in the form of `runs.options.refuse`.
+OWN_LEVELS = "conflicts with --model, which runs structure, roundtrip and model"
+CONFLICTS: tuple[Conflict, ...] = (
+    *(
+        (
+            lambda o, name=name: o.model is None and getattr(o, name),
+            f"--{name} needs --model",
+            "pass --model MODULE:FUNCTION as well",
+        )
+        for name in ("call", "causal")
+    ),
+    (
+        lambda o: o.model is None and o.level == MODEL,
+        "--level model needs --model",
+        "pass --model MODULE:FUNCTION",
+    ),
+    (
+        lambda o: o.model is not None and o.level in LEVELS[:2],
+        f"--level {{o.level}} {OWN_LEVELS}",
+        "leave out --model",
+    ),
+    (
+        lambda o: o.model is not None and o.level in LEVELS[2:],
+        f"--level {{o.level}} {OWN_LEVELS}",
+        "leave out --level",
+    ),
+    *(
+        (
+            lambda o, each=each: o.model is not None and getattr(o, each.name) != each.default,
+            f"{spell_flag(each)} conflicts with --model: it is for the model that verify makes",
+            f"leave out {spell_flag(each)}",
+        )
+        for each in fields(VerifyOptions)
+        if each.name in TEST_MODEL
+    ),
+    (
+        lambda o: o.hidden_size < MIN_HIDDEN_SIZE,
+        f"--hidden-size {{o.hidden_size}}: expected {MIN_HIDDEN_SIZE} or more",
+        "",
+    ),
+    *(
+        (
+            lambda o, value=value, levels=levels: o.every_batch is value and o.level in levels,
+            f"{name} needs --level forward or backward, found --level {{o.level}}",
+            hint,
+        )
+        for value, name, levels, hint in (
+            (True, "--every-batch", ("run",), "leave out --every-batch"),
+            (
+                True,
+                "--every-batch",
+                (*LEVELS[:2], MODEL),
+                "pass --level run to run the model over every batch and stop there",
+            ),
+            (
+                False,
+                "--no-every-batch",
+                ("run",),
+                "pass --level roundtrip, which does not run the model",
+            ),
+            (False, "--no-every-batch", (*LEVELS[:2], MODEL), "leave out --no-every-batch"),
+        )
+    ),
+    (
+        lambda o: o.num_workers is not None and o.device != "cpu",
+        "--num-workers conflicts with --device {o.device}: workers do the level roundtrip on a CPU",
+        "leave out --num-workers",
+    ),
+    (
+        lambda o: o.num_workers is not None and o.level == "structure",
+        "--num-workers conflicts with --level structure: workers do the level roundtrip on a CPU",
+        "leave out --num-workers",
+    ),
+    (
+        lambda o: re.fullmatch(r"cpu|cuda(:\d+)?", o.device) is None,
+        "--device {o.device}: expected cpu, cuda or cuda:N",
+        "",
+    ),
+)
 
 
 @dataclass(frozen=True)
