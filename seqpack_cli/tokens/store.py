@@ -502,13 +502,13 @@ def open_stores(
     for place in places:
         manifest, digest = read_store_manifest(place)
         folders.append(StoreFolder(place, digest, manifest, folders[-1] if folders else None))
+    _check_folders(folders, TWIN_OF_DECODER if prefix else TWIN)
     store = TokenStore(folders)
     if check_indices:
         store.check_indices()
     check_dropped(store, without, prefix=prefix)
     if len(folders) == 1:
         return store
-    _check_folders(folders, TWIN_OF_DECODER if prefix else TWIN)
     if wanted is not None:
         known = {name for folder in folders for name in folder.columns}
         without = {*without, *known.difference(wanted)}
