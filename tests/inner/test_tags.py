@@ -17,30 +17,29 @@ from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
-from seqpack_cli.tokens.columns.kind import Field
-from seqpack_cli.tokens.columns.tags_kind import TagsCollector
-from seqpack_cli.tokens.columns.tags_reader import Segments, TagsReader
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.offsets.offsets import open_offset_finder
-from seqpack_cli.tokens.open_store import open_store
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.store import open_store
+from seqpack_cli.tokens.tags import Segments, Tags
 from seqpack_cli.tokens.tokenize_run import tokenize
 
-STRINGS = TagsReader("tags", "string")
-NUMBERS = TagsReader("tags", "number")
+STRINGS = Tags(PlannedColumn("tags", "tags", "string"))
+NUMBERS = Tags(PlannedColumn("tags", "tags", "number"))
 
 
 def tag(
-    records: list[tuple[Any, Any]], subtokens: str = "all", reader: TagsReader = STRINGS
-) -> tuple[list[Any], TagsCollector]:
+    records: list[tuple[Any, Any]], subtokens: str = "all", reader: Tags = STRINGS
+) -> tuple[list[Any], Tags]:
     """Return the label of each byte of all texts, None for those without one."""
-    values = [reader.read([value, text])[0] for text, value in records]
+    values = [reader.read(value, text) for text, value in records]
     texts = [" ".join(text) if isinstance(text, list) else text for text, _ in records]
     encoded = encode_bytes(texts)
     offsets = open_offset_finder(byte_tokenizer_json(), allow_special_tokens=False)(texts, encoded)
-    collector = TagsCollector(Field("tags", reader.value_type, reader.class_names))
-    collector.add(collector.assign(values, offsets, encoded.lengths, subtokens))
-    made = collector.finish("tags")
+    collector = Tags(reader.field)
+    collector.add_entries(collector.assign(values, offsets, encoded.lengths, subtokens))
+    made = collector.finish()
     assert made.class_names is not None
     (pieces,) = [tensor.pieces for tensor in made.tensors.values()]
     names = [*made.class_names, *[None] * 100]
@@ -73,28 +72,28 @@ def test_spans_cut_words_into_pieces_with_a_first_token_each() -> None:
 
 def test_text_outside_of_spans_has_no_class_among_numbers_or_fixed_names() -> None:
     assert tag([("ab", [[0, 1, 7]])], reader=NUMBERS)[0] == [7, None]
-    fixed = TagsReader("tags", "string", ("Y", "X"))
+    fixed = Tags(PlannedColumn("tags", "tags", "string", ("Y", "X")))
     assert tag([("ab", [[0, 1, "X"]])], reader=fixed)[0] == ["X", None]
-    fixed = TagsReader("tags", "string", ("X", "O"))
+    fixed = Tags(PlannedColumn("tags", "tags", "string", ("X", "O")))
     assert tag([("ab", [[0, 1, "X"]])], reader=fixed)[0] == ["X", "O"]
 
 
 def test_outside_is_among_the_names_even_where_spans_cover_all() -> None:
-    collector = TagsCollector(Field("tags"))
-    value = STRINGS.read([[[0, 1, "X"]], "a"])[0]
+    collector = Tags(PlannedColumn("tags", "tags"))
+    value = STRINGS.read([[0, 1, "X"]], "a")
     collector.assign([value, None], np.array([[0, 1]], np.int32), np.array([1, 0]), "all")
-    assert collector.finish("tags").class_names == ["O", "X"]
+    assert collector.finish().class_names == ["O", "X"]
 
 
 def test_equal_numbers_are_one_class_and_sort_as_numbers() -> None:
     tags, collector = tag([(["a", "b", "c"], [10, 9.0, 9])], reader=NUMBERS)
     assert tags == [10, None, 9, None, 9]
-    assert collector.finish("tags").class_names == [9, 10]
+    assert collector.finish().class_names == [9, 10]
 
 
 def test_tokens_between_words_and_of_several_words_follow_their_first_character() -> None:
     """A token that spans two words has the class of the first; the second word loses its tag."""
-    collector = TagsCollector(Field("tags"))
+    collector = Tags(PlannedColumn("tags", "tags"))
     value = Segments([0, 3, 6], ["X", "Y", "Z"])
     offsets = np.array([[0, 0], [0, 5], [5, 5], [6, 7]], np.int32)
     tags = collector.assign([value], offsets, np.array([4]), "first")
@@ -173,18 +172,17 @@ def test_spans_equal_a_slow_reader_character_by_character(
     ],
 )
 def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None:
-    with pytest.raises(ValueError, match=r"not lists of words|other tags"):
-        STRINGS.read_all([[value], [text]])
+    assert STRINGS.read_all([value], [text]) is None
     with pytest.raises(BadRecordError) as caught:
-        STRINGS.read([value, text])
+        STRINGS.read(value, text)
     assert caught.value.reason == f"field 'tags' {reason}"
 
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
-    reader = TagsReader("tags", "string", ("X", "Y"))
-    assert reader.read_all([[["X"]], [["a"]]]) == [reader.read([["X"], ["a"]])]
+    reader = Tags(PlannedColumn("tags", "tags", "string", ("X", "Y")))
+    assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
     with pytest.raises(BadRecordError) as caught:
-        reader.read([["X", "Z"], ["a", "b"]])
+        reader.read(["X", "Z"], ["a", "b"])
     assert caught.value.reason == "field 'tags' is 'Z', expected one of 'X', 'Y'"
 
 
