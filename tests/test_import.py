@@ -15,7 +15,15 @@ from make_golden import words_tokenizer_json
 from oracle.imports import ImportWriter, write_pair
 from oracle.stores import StoreWriter, read_store
 
-from seqpack_cli import DataError, ImportOptions, OptionError, Progress, export, import_store
+from seqpack_cli import (
+    DataError,
+    FolderError,
+    ImportOptions,
+    OptionError,
+    Progress,
+    export,
+    import_store,
+)
 
 
 @pytest.fixture
@@ -61,6 +69,9 @@ REFUSED_IDS: list[
     (IDS, {"max_document_bytes": 9}, "a.jsonl:1: document larger than 9 bytes"),
     (IDS * 1000 + IDS.replace("}", ', "labels": [7]}'), {}, "a.jsonl:1001: field 'labels', which"),
     (', "labels": 1', {}, "expected a list of integers"),
+    (', "labels": [7, null, 9]', {}, "entry 2 is null, expected an integer"),
+    (', "attention_mask": [true, false, 1.5]', {}, "entry 3 is 1.5, expected an integer"),
+    (IDS.replace("]", f", {2**64}]"), {}, "entry 4 is 1.8"),
     (', "labels": [8, 9, -100]', {}, "shifted by one"),
     (', "labels": [7, 8, 10]', {}, "entry 3 of labels is 10"),
     (', "labels": [7]', {}, "labels has 1 entries, input_ids has 3"),
@@ -131,6 +142,45 @@ def test_export_of_overlapping_sequences_is_imported_on_demand(place: Path) -> N
     assert again.columns == {name: page.columns[name] for name in ("targets", "n")} | {
         "document": [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
     }
+
+
+def test_rows_of_an_export_keep_the_number_of_their_document(place: Path) -> None:
+    write_pair(Path("a"), [[[1, 2], [3]], [], [[4]]], "uint16")
+    import_store("a.idx", "store", ImportOptions(vocab_size=100), executor=HERE)
+    export("store", "rows")
+    with pytest.raises(DataError, match="column 'document': rows of one document") as caught:
+        import_store("rows", "again", ImportOptions(vocab_size=100), executor=HERE)
+    assert caught.value.hint == (
+        "pass --keep document:int, and --split-by document if you split the store"
+    )
+    made = ImportOptions(vocab_size=100, keep=["document:int"])
+    import_store("rows", "again", made, executor=HERE)
+    again = read_store(Path("again"))
+    assert again.sequences == [[1, 2], [3], [4]]
+    assert again.columns["document"] == [0, 0, 2]
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.idx"])
+def test_pair_that_changed_since_is_refused(place: Path, name: str) -> None:
+    """Either file, also where the other has the same bytes: a length is moved to its neighbour."""
+    write_pair(Path("a"), [[[1, 2], [3]], [[4]]], "uint16")
+    made = ImportOptions(vocab_size=100, part_bytes=6)
+    import_store("a", "store", made, executor=HERE)
+    changed = [[[1, 2], [9]], [[4]]] if name == "a.bin" else [[[1], [2, 3]], [[4]]]
+    write_pair(Path("a"), changed, "uint16")
+    with pytest.raises(FolderError, match=r"a\.bin or a\.idx changed since this run began"):
+        import_store("a", "store", made, executor=HERE)
+
+
+def test_what_is_left_out_of_rejected_documents_is_not_counted(place: Path) -> None:
+    rows = [([7, 0], [1, 0]), ([7, 200, 0, 0], [1, 1, 0, 0])]
+    lines = [json.dumps({"input_ids": ids, "attention_mask": mask}) for ids, mask in rows]
+    Path("a.jsonl").write_text("\n".join(lines))
+    write_pair(Path("a"), [[[7], []], [[200], [], []]], "uint16")
+    for name, count in (("a.jsonl", "num_padding_tokens"), ("a.idx", "num_empty_sequences")):
+        made = ImportOptions(vocab_size=100, on_bad_record="skip")
+        manifest, _ = import_store(name, "store", made, executor=HERE, overwrite=True)
+        assert (manifest["ledger"][count], manifest["ledger"]["num_rejected"]) == (1, 1)
 
 
 def test_import_notes_what_looks_odd(place: Path) -> None:

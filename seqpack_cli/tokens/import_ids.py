@@ -179,21 +179,13 @@ class ImportSetup:
     max_id: int
     affix_ids: Mapping[str, int | None]  # which may begin and end a document, by their roles
     options: ImportOptions
-    lists: Mapping[str, str]  # the fields with lists that are read, by what they are
+    lists: Mapping[str, Field]  # the fields that are read of records, by what they are
     kept: tuple[PlannedColumn, ...]  # the columns to make
 
     @property
     def dtype(self) -> str:
         """The dtype of the ids in the store."""
         return choose_dtype(self.max_id)
-
-    @property
-    def documents(self) -> DocumentOptions:
-        """How records are read."""
-        policy, limit = self.options.on_bad_record, self.options.max_document_bytes
-        return DocumentOptions(
-            encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit
-        )
 
 
 class IdBlock(NamedTuple):
@@ -236,13 +228,6 @@ class IdFormat(NamedTuple):
     cut: Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]] | None = None
     # Hashes what an index says of a range, before the bytes of the range.
     hash_index: Callable[[SourceRange, OnRead], None] = lambda *_: None
-
-
-class Refusal(NamedTuple):
-    """Why a field or column is refused."""
-
-    reason: str  # after its name
-    hint: str
 
 
 @takes_options(options=ImportOptions, executor=Executor)
@@ -310,14 +295,15 @@ def _import_sources(
     vocabulary, tokenizer_json = _find_vocabulary(options)
     check_footers(sources)
     lists, kept, names = _find_fields(sources, options)
-    known = {str(name).partition(".")[0] for name in _list_taken(options)} | {*lists.values()}
+    known = {*_list_taken(options), *(field.name for field in lists.values())}
+    known |= {name.partition(".")[0] for name in known}
     if unread := [name for name in dict.fromkeys(names) if name not in known]:
-        names = join_items(map(quote, unread))
-        workers.progress.on_notice(f"not read: {names}; --keep FIELD keeps one")
+        shown = join_items(map(quote, unread))
+        workers.progress.on_notice(f"not read: {shown}; --keep FIELD keeps one")
     cuts = {name: functools.partial(it.cut, options) for name, it in FORMATS.items() if it.cut}
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))
-    fields = {f"{role}_field": lists.get(role) for role in ROLES}
-    recorded = {**options.record(), **fields, "keep": describe_kept(kept)}
+    found = {f"{role}_field": lists[role].name if role in lists else None for role in ROLES}
+    recorded = {**options.record(), **found, "keep": describe_kept(kept)}
     plan = describe_plan("import", vocabulary, recorded, sources)
     run.begin(plan, adapt_plan)
     if run.manifest is not None:
@@ -386,7 +372,7 @@ def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
 
 def _list_taken(options: ImportOptions) -> set[str]:
     """Return the fields that options name: none of them is something else."""
-    named = {getattr(options, f"{role}_field") for role in ROLES}
+    named = {getattr(options, f"{role}_field") or "" for role in ROLES}
     kept = {option.name for option in check_keep(options.keep)}
     return {*kept, *named, options.ids_field, *options.ignore_fields}
 
@@ -402,8 +388,8 @@ def _list_fields(options: ImportOptions) -> dict[str, Field]:
     return fields
 
 
-def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, Refusal]:
-    """Return the fields that may not be lists.
+def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, tuple[str, str]]:
+    """Return the fields that may not be lists: for each, what is wrong, and the hint.
 
     Without the mask of a chat, its prompts would be trained in silence.
 
@@ -413,22 +399,22 @@ def _list_refused(roles: Collection[str], options: ImportOptions) -> dict[str, R
     found = {}
     for name in PACKED:
         hint = f"write one record per sequence, or pass --ignore-field {name} if each record is one"
-        found[name] = Refusal(": a record has several sequences, expected one", hint)
+        found[name] = (": a record has several sequences, expected one", hint)
     for name in TARGET_MASKS if TARGET_ROLES.isdisjoint(roles) else ():
         hint = f"pass --loss-mask-field {name}, or --ignore-field {name} if every token is a target"
         reason = ": a mask of targets that is not read, expected --loss-mask-field"
-        found[name] = Refusal(reason, hint)
+        found[name] = (reason, hint)
     for role, field in _list_fields(options).items():
         if role not in roles:
             hint = f"pass --ignore-field {field.name} to leave it unread in all records"
-            found[role] = Refusal(", which the first records do not have", hint)
+            found[role] = (", which the first records do not have", hint)
     taken = _list_taken(options)
     return {name: refusal for name, refusal in found.items() if name not in taken}
 
 
 def _find_fields(
     sources: Sequence[Source], options: ImportOptions
-) -> tuple[dict[str, str], tuple[PlannedColumn, ...], list[str]]:
+) -> tuple[dict[str, Field], tuple[PlannedColumn, ...], list[str]]:
     """Find the fields to read. A table says what it has; of JSON, the first records decide.
 
     Returns:
@@ -490,7 +476,7 @@ def _find_fields(
     columns = choose_kinds(keep, kept)
     if not TARGET_ROLES.isdisjoint(roles):
         columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
-    return {role: fields[role].name for role in fields if role in roles}, tuple(columns), names
+    return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
 def _check_table(
@@ -541,11 +527,11 @@ class IdReader:
 
     Args:
         lists: the fields that are read, by what they are.
-        refused: fields that may not be lists.
+        refused: see `_list_refused`.
     """
 
     lists: Mapping[str, Field]
-    refused: Mapping[str, Refusal]
+    refused: Mapping[str, tuple[str, str]]
     num_lists = 1
 
     @property
@@ -562,11 +548,10 @@ class IdReader:
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the ids of one record; raises BadRecordError."""
         found = self._join([[value] for value in values])
-        for (name, refusal), value in zip(
-            self.refused.items(), values[len(self.lists) :], strict=True
-        ):
+        others = zip(self.refused.items(), values[len(self.lists) :], strict=True)
+        for (name, (reason, hint)), value in others:
             if isinstance(value, list):
-                raise BadRecordError(f"field {quote(name)}{refusal.reason}", refusal.hint)
+                raise BadRecordError(f"field {quote(name)}{reason}", hint)
         return [found]
 
     def parse(self, spelled: str) -> Any:
@@ -579,7 +564,7 @@ class IdReader:
         Raises:
             BadRecordError: there is something wrong; of one record, this says what.
         """
-        joined = {
+        joined: dict[str, tuple[np.ndarray, np.ndarray]] = {
             role: _join_lists(self.lists[role], column)
             for role, column in zip(self.lists, columns, strict=False)
         }
@@ -592,8 +577,8 @@ class IdReader:
 
         for role, (_, others) in joined.items():
             if not np.array_equal(others, lengths):
-                counts = f"{others[0]} entries, {self.lists[IDS].name} has {lengths[0]}"
-                reason = f"{self.lists[role].name} has {counts}, expected as many"
+                what = f"{others[0]} entries, {self.lists[IDS].name} has {lengths[0]}"
+                reason = f"{self.lists[role].name} has {what}, expected as many"
                 raise BadRecordError(reason, hint_unread(role))
 
         def refuse(is_wrong: np.ndarray, role: str, expected: str, hint: str = SKIP_HINT) -> None:
@@ -603,14 +588,14 @@ class IdReader:
                 reason = f"{entry} is {int(lists[role][place])}, expected {expected}"
                 raise BadRecordError(reason, hint)
 
-        labels, mask, loss = (lists.get(role) for role in ROLES)
+        labels, mask, loss = map(lists.get, ROLES)
         is_token = np.ones(len(ids), bool) if mask is None else mask != 0
         starts = to_offsets(lengths)
         counts = to_offsets(is_token)  # tokens before each entry
         targets = None
         if mask is not None:
             refuse((mask != 0) & (mask != 1), "attention_mask", "0 or 1", PACKED_HINT)
-            is_behind = counts[:-1] > np.repeat(counts[starts[:-1]], lengths)  # a token of a record
+            is_behind = counts[:-1] > np.repeat(counts[starts[:-1]], lengths)  # a token
             is_hole = is_token & is_behind & ~np.append(True, is_token)[:-1]
             refuse(is_hole, "attention_mask", "padding at the ends only", HOLE_HINT)
         if loss is not None:
@@ -621,12 +606,11 @@ class IdReader:
             is_label, hint = labels != IGNORED, hint_unread("labels")
             refuse(is_label & ~is_token, "labels", f"{IGNORED} for padding")
             is_wrong = is_label & (labels != ids)
-            some, is_next = labels[is_token][:-1], labels[is_token][:-1] == ids[is_token][1:]
-            if is_wrong.any() and is_next.any() and (is_next | (some == IGNORED)).all():
+            if is_wrong.any() and _are_shifted(ids[is_token], labels[is_token]):
                 name, ids_name = self.lists["labels"].name, self.lists[IDS].name
+                expected = f"{name}[i] to be {ids_name}[i] or {IGNORED}"
                 raise BadRecordError(
-                    f"{name} are shifted by one, expected {name}[i] to be {ids_name}[i] or "
-                    f"{IGNORED}",
+                    f"{name} are shifted by one, expected {expected}",
                     f"write them unshifted, as [{IGNORED}, *{name}[:-1]]; or {hint}",
                 )
             refuse(is_wrong, "labels", f"its id or {IGNORED}", hint)
@@ -639,6 +623,12 @@ class IdReader:
             ids, targets = ids[is_token], None if targets is None else targets[is_token]
         kept = np.diff(counts[starts])
         return IdLists(ids, kept, lengths - kept, targets)
+
+
+def _are_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
+    """Return whether each label, but the last, is the id of the next token, or ignored."""
+    is_next = labels[:-1] == ids[1:]
+    return bool(is_next.any() and (is_next | (labels[:-1] == IGNORED)).all())
 
 
 def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -679,19 +669,20 @@ def _iter_records(
     setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
 ) -> Iterator[IdBlock]:
     """Read the records of a range, each of them a document."""
-    fields, options = _list_fields(setup.options), setup.options
-    lists = {role: field for role, field in fields.items() if role in setup.lists}
+    policy, limit = setup.options.on_bad_record, setup.options.max_document_bytes
+    how = DocumentOptions(encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit)
     is_json = source_range.source.format in JSON_FORMATS  # tables were checked
-    reader = IdReader(lists, _list_refused(lists, options) if is_json else {})
-    nothing = reader.read_all([[] for _ in lists])[0]
+    refused = _list_refused(setup.lists, setup.options) if is_json else {}
+    reader = IdReader(setup.lists, refused)
+    nothing = reader.read_all([[] for _ in setup.lists])[0]
+    none = nothing._replace(lengths=ZERO, num_padding=ZERO)
     try:
-        for block in iter_records(source_range, [reader, *readers], setup.documents, on_read):
-            found, *kept = block.lists
+        for block in iter_records(source_range, [reader, *readers], how, on_read):
+            found: Any = block.lists[0]
             if not isinstance(found, IdLists):  # they were read one by one
-                none = nothing._replace(lengths=ZERO, num_padding=ZERO)
                 pieces = zip(*(each or none for each in found), strict=True)
-                found = IdLists(
-                    *(None if piece[0] is None else np.concatenate(piece) for piece in pieces)
+                found = IdLists._make(
+                    None if each[0] is None else np.concatenate(each) for each in pieces
                 )
             lengths = found.lengths
             yield IdBlock(
@@ -701,7 +692,7 @@ def _iter_records(
                 block.find_place,
                 block.rejects,
                 found.targets,
-                kept,
+                block.lists[1:],
                 {"num_padding_tokens": found.num_padding},
             )
     except DataError as error:
@@ -742,34 +733,37 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
             hint = f"decompress it: {kind} -dc {shlex.quote(path)} > ids.bin"
             if kind not in COMPRESSION_OF_SUFFIX.values():
                 hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
-            found = f"{kind} (begins with {quote(head[:8])})"
-            raise DataError(f"{path}: {found}, expected ids alone", hint)
+            what = f"{kind} (begins with {quote(head[:8])}), expected ids alone"
+            raise DataError(f"{path}: {what}", hint)
     missing, hints = [], []
     if dtype is None and not is_npy:
-        missing.append("--dtype")
         sizes = {name: np.dtype(name).itemsize for name in LIKELY_DTYPES}
         fitting = [name for name, size in sizes.items() if not num_bytes % size][:2]
         counts = [f"--dtype {name} ({num_bytes // sizes[name]:,} ids)" for name in fitting]
+        missing.append("--dtype")
         hints.append(f"pass the type that wrote the file, probably {' or '.join(counts)}")
     if eos is None:
         missing.append("--eos")
-        hints.append(NO_EOS_HINT.removeprefix("pass " if missing[1:] else ""))
-    if missing or eos is None:
+        hints.append(NO_EOS_HINT.removeprefix("pass " if hints else ""))
+    if missing:
         if path.lower().endswith(".bin"):
-            hints[-1] += "; a .bin of Megatron needs its .idx beside it instead"
-        raise OptionError(
-            f"{path}: ids alone, expected {' and '.join(missing)}", "; and ".join(hints)
-        )
-    if not is_npy:
-        found = np.dtype(dtype).newbyteorder("<")
-        if num_bytes % found.itemsize:
-            raise DataError(
-                f"{path}: {num_bytes:,} bytes, expected a multiple of the {found.itemsize} bytes "
-                f"of each {dtype}",
-                hint="pass the --dtype that wrote the file, or copy it again",
-            )
-        return FlatLayout(found, 0, eos)
-    file = io.BytesIO(head)
+            hints.append("a .bin of Megatron needs its .idx beside it instead")
+        what = f"ids alone, expected {' and '.join(missing)}"
+        raise OptionError(f"{path}: {what}", "; and ".join(hints).replace("; and a .", "; a ."))
+    found, offset = _read_npy(head, source) if is_npy else (np.dtype(dtype).newbyteorder("<"), 0)
+    if dtype not in (None, found.name):
+        what = f"--dtype {dtype}: {path} has {found.name} in its .npy header"
+        raise OptionError(what, hint="omit --dtype")
+    if (num_bytes - offset) % found.itemsize:
+        what = f"{num_bytes:,} bytes, expected a multiple of the {found.itemsize} bytes of each"
+        hint = "pass the --dtype that wrote the file, or copy it again"
+        raise DataError(f"{path}: {what} {dtype}", hint)
+    return FlatLayout(found, offset, int(eos or 0))
+
+
+def _read_npy(head: bytes, source: Source) -> tuple[np.dtype, int]:
+    """Return the type of the ids in a .npy file, and the byte at which they begin."""
+    file, path = io.BytesIO(head), source.path
     try:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = "read_array_header_1_0" if is_first else "read_array_header_2_0"
@@ -780,13 +774,10 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
         what = f".npy array of {quote(found.str)} and shape {shape}"
         raise DataError(f"{path}: {what}, expected integers in one dimension", NPY_HINT)
     expected = file.tell() + shape[0] * found.itemsize
-    if num_bytes != expected:
-        what = f"{num_bytes:,} bytes, its .npy header says {expected:,}"
+    if source.num_bytes != expected:
+        what = f"{source.num_bytes:,} bytes, its .npy header says {expected:,}"
         raise DataError(f"{path}: {what}", hint="copy the file again")
-    if dtype not in (None, found.name):
-        what = f"--dtype {dtype}: {path} has {found.name} in its .npy header"
-        raise OptionError(what, hint="omit --dtype")
-    return FlatLayout(found, file.tell(), eos)
+    return found, file.tell()
 
 
 def _cut_flat(

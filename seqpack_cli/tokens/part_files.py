@@ -498,7 +498,7 @@ class PartWriter:
                 kind.add(made.overlaps.tolist(), np.ones(len(made.overlaps), np.int64))
 
 
-def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
+def hash_texts(texts: Iterable[bytes | memoryview]) -> np.ndarray:
     """Return the XXH3-64 of each text, uint64[N]."""
     return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foreign_ids import write_pair
 from here import HERE
 from imported_store import change_manifest
 
@@ -270,9 +271,9 @@ def test_a_split_document_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_imported_document_of_several_sequences_is_refused(tmp_path: Path) -> None:
-    decoder = import_rows(tmp_path / "tgt", [[1], [2], [2, 3]], document_field="id")
+    pair, decoder = write_pair(tmp_path / "pair", [[[1]], [[2], [2, 3]]]), tmp_path / "tgt"
+    import_store(f"{pair}.idx", decoder, ImportOptions(vocab_size=9), executor=HERE)
     encoder = make_store(tmp_path / "src", {"a.txt": ["one", "two"]})
     message, hint = refuse(encoder, decoder)
-    path = tmp_path / "tgt.jsonl"
-    assert message.startswith(f"{decoder}: document {path}:2 has 2 sequences, expected 1")
+    assert message.startswith(f"{decoder}: document {pair}.bin:2 has 2 sequences, expected 1")
     assert hint == "import ids as JSON lines, a record for each document"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from here import HERE
-from test_import_records import import_records, write
 
-from seqpack_cli import PackOptions, ShardDataset, pack
+from seqpack_cli import ImportOptions, PackOptions, ShardDataset, import_store, pack
 
 
 @pytest.mark.parametrize("overflow", ["error", "split"])
@@ -26,7 +27,9 @@ def test_imported_labels_are_those_of_the_records(tmp_path, overflow):
         }
         records.append(record)
         expected.append(labels.tolist())
-    import_records(write(tmp_path / "a.jsonl", records), tmp_path / "store")
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    made = ImportOptions(vocab_size=100)
+    import_store(tmp_path / "a.jsonl", tmp_path / "store", made, executor=HERE)
     max_tokens = 12 if overflow == "error" else 5
     packing = PackOptions(
         layout="varlen", max_tokens=max_tokens, overflow=overflow, keep_without_target=True
