@@ -173,17 +173,18 @@ def test_spans_equal_a_slow_reader_character_by_character(
     ],
 )
 def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None:
-    assert STRINGS.read_all([value], [text]) is None
+    with pytest.raises(ValueError, match="tags|words"):
+        STRINGS.read_all([[value], [text]])
     with pytest.raises(BadRecordError) as caught:
-        STRINGS.read(value, text)
+        STRINGS.read([value, text])
     assert caught.value.reason == f"field 'tags' {reason}"
 
 
 def test_labels_outside_of_fixed_names_are_a_bad_record() -> None:
     reader = Tags(PlannedColumn("tags", "tags", "string", ("X", "Y")))
-    assert reader.read_all([["X"]], [["a"]]) == [reader.read(["X"], ["a"])]
+    assert reader.read_all([[["X"]], [["a"]]]) == [reader.read([["X"], ["a"]])]
     with pytest.raises(BadRecordError) as caught:
-        reader.read(["X", "Z"], ["a", "b"])
+        reader.read([["X", "Z"], ["a", "b"]])
     assert caught.value.reason == "field 'tags' is 'Z', expected one of 'X', 'Y'"
 
 
