@@ -369,8 +369,11 @@ class Parent:
         return self._inbox.get()
 
     def send(self, kind: str, value: Any) -> None:
-        """Send a message to the parent."""
-        self._connection.send((kind, value))
+        """Send a message to the parent; end if it is gone."""
+        try:
+            self._connection.send((kind, value))
+        except BrokenPipeError:
+            raise SystemExit(1) from None
 
     def serve(
         self,

@@ -188,10 +188,11 @@ def run_until(
 def hash_folder(folder: Path) -> dict[str, str]:
     """Return the checksum of every file except run.json, which may differ between equal runs."""
     found = {}
-    for path in folder.iterdir():
+    for path in list_files(folder):
         if path.name != "run.json":
             with path.open("rb") as file:
-                found[path.name] = hashlib.file_digest(file, blake3).hexdigest()
+                name = str(path.relative_to(folder))  # splits have folders of their own
+                found[name] = hashlib.file_digest(file, blake3).hexdigest()
     return found
 
 
@@ -208,7 +209,7 @@ def count_receipts(folder: Path) -> int:
 
 
 def list_files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.exists() else []
+    return [path for path in folder.rglob("*") if not path.is_dir()]
 
 
 def name_state(folder: Path, num_tasks: int) -> str:
@@ -237,7 +238,7 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
         changed = [name for name, digest in whole.items() if found.get(name) != digest]
         if changed:
             return f"called complete, other bytes: {changed}"
-        extra = [name for name in found if name not in whole and not LEFTOVER.fullmatch(name)]
+        extra = [name for name in found if name not in whole and not LEFTOVER.fullmatch(Path(name).name)]
         return f"called complete, holds {extra}" if extra else None
     allowed = {
         "parent": {-signal.SIGKILL},
@@ -292,7 +293,9 @@ def run_campaign(
         raise RuntimeError(ended.stderr)
     seconds = (time.monotonic() - began) * share
     whole = hash_folder(unbroken)
-    num_tasks = sum(re.fullmatch(r"part-.*\.bin|shard-.*", name) is not None for name in whole)
+    num_tasks = sum(
+        re.fullmatch(r"part-.*\.bin|shard-.*", Path(name).name) is not None for name in whole
+    )
     shutil.rmtree(unbroken)
     counts = Counts()
     orphans: int | None = None
