@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqpack_cli.runs.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from seqpack_cli.batching.options import PackOptions
+    from seqpack_cli.batching.options import PackOptions, ResolvedOptions
     from seqpack_cli.corpus.options import DocumentOptions, FileOptions
     from seqpack_cli.errors import (
         DataError,
@@ -118,6 +118,7 @@ _MODULE_OF = {
     "OptionError": "errors",
     "Origin": "tokens.origin",
     "PackOptions": "batching.options",
+    "ResolvedOptions": "batching.options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
@@ -212,6 +213,7 @@ __all__ = [
     "PlanReport",
     "Progress",
     "Report",
+    "ResolvedOptions",
     "SamplerOptions",
     "SeqpackError",
     "Shard",
