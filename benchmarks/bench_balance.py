@@ -33,10 +33,10 @@ import click
 import numpy as np
 from machine import describe_machine
 
-from seqpack_cli.batching import rank_steps
-from seqpack_cli.batching.batch_costs import COSTS, count_costs
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
+from seqpack_cli.training import rank_steps
+from seqpack_cli.training.batch_costs import COSTS, count_costs
 
 LONGEST = 8192
 WINDOW = {"window": 4096, "shuffle": True}

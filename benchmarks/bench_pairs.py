@@ -10,7 +10,7 @@ source distribution (0.12.2; the whole package needs an older numpy).
 waste      the padding of both sides together, in padded batches of at most 4,096 and 16,384 tokens
            on the larger side, fairseq's `--max-tokens`. Rivals: fairseq's `ordered_indices` (by
            target, then stably by source) with `batch_by_size` and a multiple of 8 rows. Ours:
-           `--order length`, and `--buckets auto`.
+           `--order length`.
            Pairs: the first 200,000, all, 200,000 with at least 10 tokens on the encoder's side; and
            lengths that are drawn, not real: the words of WikiText's sentences, and for the other
            side 1.05 times as many, sigma 0.18, and one word more or less.
@@ -39,9 +39,8 @@ import numpy as np
 from machine import describe_machine
 
 from seqpack_cli import PackOptions, open_store
-from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
-from seqpack_cli.batching.pair_batches import PairLengths
-from seqpack_cli.batching.pair_plan import plan_pairs
+from seqpack_cli.batching.plan import PairLengths, plan_batches
+from seqpack_cli.batching.selection import SourceCounts, count_lengths
 
 BUDGETS = (4096, 16_384)
 MULTIPLE = 8  # fairseq's --required-batch-size-multiple
@@ -124,7 +123,6 @@ def measure_waste(name: str, sides: Sides, budget: int) -> dict[str, Any]:
     found = {
         "fairseq": batch_by_size(sides, budget),
         "--order length": plan(sides, PackOptions("padded", max_tokens=budget)),
-        "--buckets auto": plan(sides, PackOptions("padded", max_tokens=budget, buckets="auto")),
     }
     for way, figures in found.items():
         print(f"  {name}, {budget}, {way}: {figures}", flush=True)
@@ -137,7 +135,7 @@ def plan(sides: Sides, options: PackOptions) -> dict[str, Any]:
     counts = [SourceCounts(count_lengths([side])) for side in sides]
     pairs = PairLengths(np.arange(len(sides[1])), sides[1], counts[1])
     started = time.perf_counter()
-    found = plan_pairs(Lengths(sides[0]), pairs, options, counts[0])
+    found = plan_batches(Lengths(sides[0]), options, counts[0], pairs=pairs)
     seconds, table = time.perf_counter() - started, found.table
     repeated = [np.repeat(side.widths, table.counts) for side in table.sides]
     figures = summarize(np.repeat(table.num_rows, table.counts), repeated, sides)

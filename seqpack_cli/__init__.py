@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"  # which all workers of a run must have
 
 if TYPE_CHECKING:
-    from seqpack_cli.batching.options import PackOptions
+    from seqpack_cli.batching.options import PackOptions, ResolvedOptions
     from seqpack_cli.corpus.options import DocumentOptions, FileOptions
     from seqpack_cli.errors import (
         DataError,
@@ -114,6 +114,7 @@ _MODULE_OF = {
     "OptionError": "errors",
     "Origin": "tokens.store",
     "PackOptions": "batching.options",
+    "ResolvedOptions": "batching.options",
     "PackedBatch": "shards.packed",
     "PackedTensors": "training.batch_tensors",
     "PaddedBatch": "shards.padded",
@@ -208,6 +209,7 @@ __all__ = [
     "PlanReport",
     "Progress",
     "Report",
+    "ResolvedOptions",
     "SamplerOptions",
     "SeqpackError",
     "Shard",

@@ -48,7 +48,7 @@ SETS: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {
     "padded pairs": (
         ["plain"],
         ["german"],
-        {**PADDED, "max_tokens": 90, "buckets": "auto", "shard_bytes": 2400},
+        {**PADDED, "max_tokens": 90, "buckets": [(20, 24), (90, 90)], "shard_bytes": 2400},
     ),
     "columns": (["columns"], [], {"batch_size": 4, "drop_shorter": 2}),
     "splits": (["pieces"], [], {"split": SPLIT, "batch_size": 4, "drop_longer": 8}),

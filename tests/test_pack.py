@@ -297,7 +297,7 @@ def draw_choice(
         numbers = [f"{n}={drawn.choice(['0.3', '1', '2', '2.5', '3.7'])}" for n in some]
         given["passes"] = ",".join(numbers)
     if kind == "share":
-        shares = {1: ["1"], 2: ["0.3", "0.7"], 3: ["0.5", "0.2", "0.3"]}[len(stores)]
+        shares = {1: ["1"], 2: ["0.3", "0.7"], 3: ["5", "2", "3.5"]}[len(stores)]
         given["share"] = ",".join(f"{n}={x}" for n, x in zip(positions, shares, strict=True))
         given["max_passes"] = drawn.choice([None, "1", "2.5"])
     if len(lengths) > 20 and drawn.random() < 0.3:
@@ -721,7 +721,7 @@ CONFLICTS: list[tuple[Given, str]] = [
     *[
         ({"share": text}, "--share")
         for text in (
-            *("a=1", "a=0.5,b=0.4", "a=1,b=rest", "a=rest,b=rest", "a=0.5,b=0.6", "a,b"),
+            *("a=1", "a=1,b=rest", "a=rest,b=rest", "a=0.5,b=0", "a=0.5,b=10001", "a,b"),
             *("a=0.000000000000000001,b=rest", "a=0.0000000000000000001,b=rest"),
         )
     ],

@@ -1,39 +1,56 @@
-"""The options of pack, which together with the store determine the bytes of the shards.
+"""The options of pack, which together with the stores determine the bytes of the shards.
 
-Options that conflict, or that have no effect, raise an error that names the one to add or to leave
-out.
+What is given on the command line or by a caller is a `PackOptions`. `resolve` fills in every
+default, refuses options that conflict or have no effect, and parses the texts of splits, passes,
+shares and conditions: what plans is given a `ResolvedOptions`. Numbers in texts are exact, so that
+shares add up to exactly 1, and equal numbers have one spelling, which is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
 
-from seqpack_cli.batching.conditions import parse_condition
-from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.shares import (
-    parse_shares,
-    spell_number,
-    spell_numbers,
-    split_items,
-)
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse
-
-if TYPE_CHECKING:
-    from seqpack_cli.batching.splits import Splits
+from seqpack_cli.runs.options import RUN, check_options, option
+from seqpack_cli.runs.run_folder import SPLIT_NAME
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
 # order: `verify` repeats a plan only if it was made with the same version.
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_NUM_BUCKETS = 8
-DEFAULT_NUM_PAIR_BUCKETS = 1024
-MAX_SPLITS = 1000
-SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
+# Sorted over all sequences, batches would be the same in every epoch, each of one length.
+SHUFFLED_WINDOW = 4096
 MAX_NUM_BUCKETS = 1024  # choosing them takes 8 bytes for each bucket and distinct length
+MAX_SPLITS = 1000
+MAX_PASSES = 10_000
+MAX_DECIMALS = 18  # 10^-18 of all hashes are 18 of 2^64
+REST = "rest"
 WHICH, BATCHES, ROWS = "Which sequences", "Batches", "Rows of varlen and streams"
+ENCODER, DECODER = SIDES = ("encoder", "decoder")  # of pairs
+
+
+@dataclass(frozen=True)
+class LayoutRules:
+    """The rules for the batches of a layout."""
+
+    fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
+    shares_rows: bool = False  # several sequences, or pieces of them, share a row
+    needs_sorted_rows: bool = False  # longest first, so that each side of pairs has its own order
+    holds_pairs: bool = False  # batches may have a decoder's side
+    carries_state: bool = False  # rows go on in the next batch, so the order of batches is fixed
+
+
+LAYOUTS = {
+    "packed": LayoutRules(needs_sorted_rows=True, holds_pairs=True),
+    "padded": LayoutRules(fills_rectangle=True, holds_pairs=True),
+    "varlen": LayoutRules(shares_rows=True),
+    "streams": LayoutRules(shares_rows=True, carries_state=True),
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,7 @@ class PackOptions:
         "Sort by length only within windows of N consecutive sequences.",
         BATCHES,
         kind="count",
-        shown="all sequences",
+        shown="all sequences; with --shuffle 4096",
     )
     shuffle: bool | None = option(
         None,
@@ -114,7 +131,7 @@ class PackOptions:
         "Most buckets for --buckets auto.",
         BATCHES,
         kind="count",
-        shown="8, for pairs 1024",
+        shown="8",
     )
     fill: str | None = option(
         None,
@@ -129,7 +146,7 @@ class PackOptions:
         "A sequence that does not fit: stop, drop it (counted), or, for varlen, split it.",
         BATCHES,
         choices=("error", "drop", "split"),
-        shown="error; varlen: split; buckets: drop",
+        shown="error; varlen: split",
     )
     last_batch: str = option(
         "keep",
@@ -183,7 +200,7 @@ class PackOptions:
     )
     share: str | None = option(
         None,
-        "Choose the passes for shares of all packed tokens, such as A=0.7,B=rest.",
+        "Choose the passes for shares of all packed tokens, such as A=0.7,B=rest or A=2,B=1.",
         WHICH,
         metavar="STORE=SHARE,...",
         shown="none",
@@ -239,15 +256,14 @@ class PackOptions:
         return LAYOUTS[self.layout].fills_rectangle
 
     @property
-    def pair_keys(self) -> tuple[tuple[int, int], ...] | None:
-        """Return the bucket keys of pairs, ascending; None if no keys are given, or single ones."""
-        keys: Any = self.buckets
-        return keys if isinstance(keys, tuple) and isinstance(keys[0], tuple) else None
-
-    @property
     def shares_rows(self) -> bool:
         """Return whether several sequences, or pieces of them, share a row."""
         return LAYOUTS[self.layout].shares_rows
+
+    @property
+    def carries_state(self) -> bool:
+        """Return whether rows go on in the next batch."""
+        return LAYOUTS[self.layout].carries_state
 
     @property
     def pads_rows(self) -> bool:
@@ -256,19 +272,66 @@ class PackOptions:
         return self.fills_rectangle or (self.shares_rows and is_padded)
 
     @property
-    def piece_length(self) -> int | None:
-        """The length of all pieces of a split sequence but the last; None if they may have any."""
-        return None if self.fill == "chunk" else self.max_tokens
+    def keys(self) -> list[tuple[int, ...]] | None:
+        """Return the given bucket keys, ascending: the width of each side. None without any."""
+        if not isinstance(self.buckets, tuple):
+            return None
+        return [key if isinstance(key, tuple) else (key,) for key in self.buckets]
 
-    @property
-    def carries_state(self) -> bool:
-        """Return whether rows go on in the next batch."""
-        return LAYOUTS[self.layout].carries_state
+    def resolve(self, *, pairs: bool = False) -> ResolvedOptions:
+        """Return the options with every default filled in, and texts in the form of the manifest.
 
-    @property
-    def rounded_tokens(self) -> int:
-        """The length of a row that fits --align-sequences."""
-        return max((self.max_tokens or 0) // self.align_sequences, 1) * self.align_sequences
+        Args:
+            pairs: whether there is a decoder's side.
+
+        Raises:
+            OptionError: options conflict, one has no effect, or a text cannot be parsed.
+            ValueError: split_name is not a split.
+        """
+        _refuse(_conflicts(self, pairs=pairs))
+        _check_keys(self)
+        chosen = {each.name: getattr(self, each.name) for each in fields(PackOptions)}
+        if pairs and self.max_tokens is not None:
+            chosen["count"] = self.count or "max"
+        if self.shares_rows:
+            fill = self.fill or ("chunk" if self.carries_state else "best-fit")
+            is_best_fit = fill == "best-fit"
+            chosen |= {"fill": fill, "order": "length" if is_best_fit else "none"}
+            chosen["overflow"] = self.overflow or "split"
+            chosen["shuffle"] = is_best_fit if self.shuffle is None else self.shuffle
+        else:
+            chosen["shuffle"] = bool(self.shuffle)
+            if self.shuffle and self.order == "length":
+                chosen["window"] = self.window or SHUFFLED_WINDOW
+        if self.carries_state or (self.max_tokens is None and not self.shares_rows):
+            chosen["batch_size"] = self.batch_size or DEFAULT_BATCH_SIZE
+        if self.buckets == "auto":
+            chosen["num_buckets"] = self.num_buckets or DEFAULT_NUM_BUCKETS
+        splits = parse_splits(self)
+        _check_conditions(self)
+        names = () if splits is None else splits.names
+        if self.split_name not in (None, *names):
+            expected = " or ".join(map(repr, names)) if names else "None without split"
+            raise ValueError(f"split_name is {self.split_name!r}, expected {expected}")
+        if splits is not None:
+            chosen["split"] = splits.spell()
+        if self.passes is not None:
+            chosen["passes"] = spell_numbers(parse_passes(self.passes))
+        if self.share is not None:
+            chosen["share"] = spell_numbers(parse_shares(self.share, "--share"))
+            chosen["max_passes"] = spell_number(parse_max_passes(self.max_passes or "1"))
+        resolved = ResolvedOptions(**chosen)
+        is_random = resolved.shuffle or self.passes is not None or self.share is not None
+        if self.seed and not is_random:
+            raise OptionError(
+                f"--seed {self.seed} has no effect without --shuffle, --passes or --share",
+                hint="pass --shuffle, or leave out --seed",
+            )
+        return resolved
+
+
+class ResolvedOptions(PackOptions):
+    """Options that `PackOptions.resolve` has checked, with every default filled in."""
 
     @property
     def has_passes(self) -> bool:
@@ -280,107 +343,75 @@ class PackOptions:
         is_first = splits is None or self.split_name in (None, splits.names[0])
         return is_first and (self.passes is not None or self.share is not None)
 
-    def resolve(self, *, pairs: bool = False) -> PackOptions:
-        """Return the options with every default filled in, and texts in the form of the manifest.
+    @property
+    def row_length(self) -> int:
+        """Return the length of a row that sequences share; 0 where each has its own."""
+        return (self.max_tokens or 0) if self.shares_rows else 0
 
-        Args:
-            pairs: whether there is a decoder's side.
+    @property
+    def piece_length(self) -> int | None:
+        """The length of all pieces of a split sequence but the last; None if they may have any."""
+        return None if self.fill == "chunk" else self.max_tokens
 
-        Raises:
-            OptionError: options conflict, one has no effect, or a text cannot be parsed.
-            ValueError: split_name is not a split.
-        """
-        refuse(PAIRED if pairs else UNPAIRED, self)
-        options = self
-        if pairs and self.max_tokens is not None:
-            options = replace(self, count=self.count or "max")
-        if pairs and self.buckets == "auto" and self.num_buckets is None:
-            options = replace(options, num_buckets=DEFAULT_NUM_PAIR_BUCKETS)
-        options = options._choose()._choose_documents()
-        refuse(RANDOM, options)
-        return options
 
-    def _choose(self) -> PackOptions:
-        if self.shares_rows:
-            refuse([*SHARED, *(STREAMS if self.carries_state else VARLEN), *UNPADDED], self)
-            fill = self.fill or ("chunk" if self.carries_state else "best-fit")
-            shuffle = fill == "best-fit" if self.shuffle is None else self.shuffle
-            return replace(
-                self,
-                batch_size=self.batch_size or (DEFAULT_BATCH_SIZE if self.carries_state else None),
-                fill=fill,
-                order="length" if fill == "best-fit" else "none",
-                shuffle=shuffle,
-                overflow=self.overflow or "split",
-            )
-        refuse(UNSHARED, self)
-        for key in self.buckets if isinstance(self.buckets, tuple) else ():
-            self._check_key(key)
-        if not self.fills_rectangle:
-            refuse(UNPADDED, self)
-        batch_size, num_buckets = self.batch_size, self.num_buckets
-        if batch_size is None and self.max_tokens is None:
-            batch_size = DEFAULT_BATCH_SIZE
-        if self.buckets == "auto" and num_buckets is None:
-            num_buckets = DEFAULT_NUM_BUCKETS
-        shuffle = bool(self.shuffle)
-        return replace(self, batch_size=batch_size, num_buckets=num_buckets, shuffle=shuffle)
+def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
+    """Return different bucket keys in ascending order.
 
-    def _check_key(self, key: Any) -> None:
-        """Refuse a bucket key that conflicts with --pad-to-multiple or --max-tokens."""
-        widths = key if isinstance(key, tuple) else (key,)
-        if any(width % self.pad_to_multiple for width in widths):
+    Raises:
+        ValueError: they are neither lengths nor pairs of lengths.
+    """
+    sides = [tuple(key) if isinstance(key, tuple | list) else (key,) for key in keys]
+    if {len(key) for key in sides} not in ({1}, {2}) or not all(
+        type(value) is int and 1 <= value <= MAX_COUNT for key in sides for value in key
+    ):
+        raise ValueError(
+            f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+            "[(10, 15), (20, 25)]"
+        )
+    return tuple(sorted({key if len(key) == 2 else key[0] for key in sides}))
+
+
+def _check_keys(options: PackOptions) -> None:
+    """Refuse a bucket key that conflicts with --pad-to-multiple or --max-tokens."""
+    multiple, most = options.pad_to_multiple, options.max_tokens
+    for key in options.keys or ():
+        spelled = (
+            f"--buckets ({','.join(map(str, key))})" if len(key) > 1 else f"--buckets {key[0]}"
+        )
+        if any(width % multiple for width in key):
             raise OptionError(
-                f"--buckets {spell_key(key)}: not a multiple of --pad-to-multiple "
-                f"{self.pad_to_multiple}",
+                f"{spelled}: not a multiple of --pad-to-multiple {multiple}",
                 hint="leave out --pad-to-multiple: the buckets set the widths",
             )
-        self.check_room(key, f"--buckets {spell_key(key)}: a single row", "leave out this bucket")
-
-    def check_room(self, key: Any, what: str, otherwise: str) -> None:
-        """Refuse a bucket key if --max-tokens has no room for a row of it."""
-        widths = key if isinstance(key, tuple | list) else (key,)
-        needed = sum(widths) if self.count == "sum" else max(widths)
-        if self.fills_rectangle and self.max_tokens is not None and needed > self.max_tokens:
+        needed = sum(key) if options.count == "sum" else max(key)
+        if options.fills_rectangle and most is not None and needed > most:
             raise OptionError(
-                f"{what} exceeds --max-tokens {self.max_tokens:,}",
-                hint=f"pass --max-tokens {needed} or more, or {otherwise}",
+                f"{spelled}: a single row exceeds --max-tokens {most:,}",
+                hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
             )
 
-    def _choose_documents(self) -> PackOptions:
-        from seqpack_cli.batching.passes import parse_max_passes, parse_passes
 
-        splits = parse_splits(self)
-        refuse(SELECTED, self)
-        if splits is not None and splits.shares is None and self.split_seed:
-            raise OptionError(
-                f"--split-seed {self.split_seed} has no effect: --split names values of --split-by",
-                hint="leave out --split-seed",
-            )
-        self._check_conditions()
-        names = splits.names if splits is not None else ()
-        if self.split_name is not None and self.split_name not in names:
-            expected = " or ".join(map(repr, names)) if names else "None without split"
-            raise ValueError(f"split_name is {self.split_name!r}, expected {expected}")
-        passes, share, max_passes = self.passes, self.share, self.max_passes
-        if passes is not None:
-            passes = spell_numbers(parse_passes(passes))
-        if share is not None:
-            share = spell_numbers(parse_shares(share, "--share"))
-            max_passes = spell_number(parse_max_passes(max_passes or "1"))
-        split = None if splits is None else splits.spell()
-        return replace(self, split=split, passes=passes, share=share, max_passes=max_passes)
+# Numbers with names, such as train=0.98,validation=0.01,test=rest
 
-    def _check_conditions(self) -> None:
-        added = self.store_column
-        for text in self.where:
-            found = parse_condition(text)
-            if not found.is_built_in and found.name == added and added not in self.drop_column:
-                raise OptionError(
-                    f"--where {quote(text)}: found the column that --store-column adds, expected "
-                    "one of the stores",
-                    hint="to pack only some stores, leave out the others",
-                )
+ITEM = re.compile(r"\s*([^=,]*[^=,\s])\s*(?:=\s*([^=,]*?)\s*)?")
+NUMBER = re.compile(r"\+?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})")
+SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The names of all splits, and how documents are assigned to them."""
+
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...] | None  # None: the names are values of the column `by`
+    seed: int = 0
+    by: str | None = None  # the column whose value is hashed; None is the document
+
+    def spell(self) -> str:
+        """Return the text of `--split` in the form that is recorded."""
+        if self.shares is None:
+            return ",".join(self.names)
+        return spell_numbers(dict(zip(self.names, self.shares, strict=True)))
 
 
 def parse_splits(options: PackOptions) -> Splits | None:
@@ -389,26 +420,20 @@ def parse_splits(options: PackOptions) -> Splits | None:
     Raises:
         OptionError: `split` is not of the form NAME=SHARE,… or, with `split_by`, NAME,….
     """
-    from seqpack_cli.batching.splits import Splits
-    from seqpack_cli.runs.run_folder import SPLIT_NAME
-
-    text = options.split
-    if text is None:
+    if options.split is None:
         return None
-    items = split_items(text, "--split")
-    place = f"--split {quote(text)}"
+    place, items = f"--split {quote(options.split)}", _split_items(options.split, "--split")
+    folded = {name.lower(): name for name in items}
     for name in items:
         if not SPLIT_NAME.fullmatch(name):
             raise OptionError(
                 f"{place}: name {quote(name)}, expected only letters from a to z, digits, _ and -",
                 hint=SPLIT_EXAMPLE,
             )
-    twin = {name.lower(): name for name in items}
-    for name in items:
-        if twin[name.lower()] != name:
+        if (twin := folded[name.lower()]) != name:
             raise OptionError(
-                f"{place}: found {quote(name)} and {quote(twin[name.lower()])}, expected names "
-                "that differ in more than case: some disks do not distinguish it",
+                f"{place}: found {quote(name)} and {quote(twin)}, expected names that differ in "
+                "more than case: some disks do not distinguish it",
                 hint=f"rename {name}",
             )
     if not 2 <= len(items) <= MAX_SPLITS:
@@ -418,248 +443,392 @@ def parse_splits(options: PackOptions) -> Splits | None:
             hint=SPLIT_EXAMPLE,
         )
     if any(value is not None for value in items.values()):
-        shares = parse_shares(text, "--split")
+        shares = parse_shares(options.split, "--split")
         return Splits(tuple(shares), tuple(shares.values()), options.split_seed, options.split_by)
     if options.split_by is None:
         raise OptionError(
             f"{place}: found names without shares, expected NAME=SHARE",
             hint=f"{SPLIT_EXAMPLE}, or pass --split-by COLUMN to take the values of a column",
         )
+    if options.split_seed:
+        raise OptionError(
+            f"--split-seed {options.split_seed} has no effect: --split names values of --split-by",
+            hint="leave out --split-seed",
+        )
     return Splits(tuple(items), None, 0, options.split_by)
 
 
-def spell_key(key: object) -> str:
-    """Return a bucket key as the option takes it.
+def parse_shares(text: str, option: str) -> dict[str, Fraction]:
+    """Parse shares, in the given order; one of them may be `rest`, what others leave of 1.
 
-    >>> spell_key(32), spell_key((10, 15))
-    ('32', '(10,15)')
-    """
-    return f"({','.join(map(str, key))})" if isinstance(key, tuple | list) else str(key)
-
-
-def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
-    """Return different bucket keys in ascending order.
-
-    Raises:
-        ValueError: they are neither lengths nor pairs of lengths.
-    """
-    pairs = [key if isinstance(key, tuple | list) else (key,) for key in keys]
-    sizes = {len(pair) for pair in pairs}
-    values = [value for pair in pairs for value in pair]
-    if sizes not in ({1}, {2}) or not all(
-        type(value) is int and 1 <= value <= MAX_COUNT for value in values
-    ):
-        raise ValueError(
-            f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
-            "[(10, 15), (20, 25)]"
-        )
-    return tuple(sorted({tuple(pair) if len(pair) == 2 else pair[0] for pair in pairs}))
-
-
-def _set(names: str, message: str, hint: str = "leave out {}") -> tuple[Conflict, ...]:
-    """Return a conflict for each of some fields that is not what it is by default.
+    Those of `--split` add up to 1, those of `--share` may be any ratios.
 
     Args:
-        message, hint: with {} for the option and its value.
+        option: the option that a message names, such as --split.
+
+    Raises:
+        OptionError: the text has another form, or the shares do not add up to 1.
+
+    >>> {name: str(share) for name, share in parse_shares("a=0.75, b=rest", "--split").items()}
+    {'a': '3/4', 'b': '1/4'}
     """
-    defaults = {name: PackOptions.__dataclass_fields__[name].default for name in names.split()}
-    flags = {name: f"--{name.replace('_', '-')} {{o.{name}}}" for name in defaults}
-    return tuple(
-        (
-            lambda o, name=name: getattr(o, name) != defaults[name],
-            message.replace("{}", flags[name]),
-            hint.replace("{}", flags[name]),
+    place, numbers = f"{option} {quote(text)}", _split_items(text, option)
+    rests = [name for name, value in numbers.items() if value == REST]
+    if len(rests) > 1:
+        raise OptionError(
+            f"{place}: found {REST} for {quote(rests[0])} and {quote(rests[1])}, expected {REST} "
+            "at most once",
+            hint=f"write a number for {rests[1]}",
         )
-        for name in defaults
+    is_ratio = option == "--share" and not rests
+    at_most = MAX_PASSES if is_ratio else 1
+    given = {name: value for name, value in numbers.items() if value != REST}
+    shares = _parse_values(given, place, at_most)
+    total = sum(shares.values(), Fraction(0))
+    if rests and total >= 1:
+        raise OptionError(
+            f"{place}: the other shares add up to {spell_number(total)}, expected less than 1 "
+            f"beside {rests[0]}={REST}",
+            hint="pass smaller shares",
+        )
+    if not rests and total != 1 and not is_ratio:
+        raise OptionError(
+            f"{place}: the shares add up to {spell_number(total)}, expected 1",
+            hint=f"write {[*shares][-1]}={REST} for what the others leave",
+        )
+    return {name: shares.get(name, 1 - total) for name in numbers}
+
+
+def parse_passes(text: str) -> dict[str, Fraction]:
+    """Parse the text of `--passes`, such as A=2,B=0.5, in the given order.
+
+    Raises:
+        OptionError: it is not of that form, or a number is out of range.
+    """
+    return _parse_values(_split_items(text, "--passes"), f"--passes {quote(text)}", MAX_PASSES)
+
+
+def parse_max_passes(text: str) -> Fraction:
+    """Parse the text of `--max-passes`.
+
+    Raises:
+        OptionError: it is not a decimal number, or out of range.
+    """
+    return parse_number(text.strip(), "--max-passes", MAX_PASSES)
+
+
+def parse_number(text: str, place: str, at_most: int) -> Fraction:
+    """Parse a decimal number above 0.
+
+    Args:
+        place: what a message begins with.
+
+    Raises:
+        OptionError: it is not a decimal number, or out of range.
+    """
+    number = Fraction(text) if NUMBER.fullmatch(text) else Fraction(0)
+    if not 0 < number <= at_most:
+        raise OptionError(
+            f"{place}: found {text[:60] or quote(text)}, expected a decimal number above 0, at "
+            f"most {at_most:,}",
+            hint="write it like 0.01",
+        )
+    if (number * 10**MAX_DECIMALS).denominator > 1:
+        raise OptionError(
+            f"{place}: found {text[:60]}, expected at most {MAX_DECIMALS} decimals",
+            hint="round it",
+        )
+    return number
+
+
+def spell_numbers(numbers: Mapping[str, Fraction]) -> str:
+    """Spell numbers in the form that is recorded.
+
+    >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)})
+    'a=0.001,b=20'
+    """
+    return ",".join(f"{name}={spell_number(number)}" for name, number in numbers.items())
+
+
+def spell_number(number: Fraction | int) -> str:
+    """Spell a number of at most MAX_DECIMALS decimals, without zeros at its end.
+
+    >>> spell_number(Fraction(5, 2)), spell_number(20)
+    ('2.5', '20')
+    """
+    whole, decimals = divmod(int(number * 10**MAX_DECIMALS), 10**MAX_DECIMALS)
+    return f"{whole}.{decimals:0{MAX_DECIMALS}}".rstrip("0").rstrip(".")
+
+
+def _split_items(text: str, option: str) -> dict[str, str | None]:
+    """Split text at its commas into names and values; a name without = has the value None."""
+    items: dict[str, str | None] = {}
+    for item in text.split(","):
+        found = ITEM.fullmatch(item)
+        if found is None:
+            raise _item_error(f"{option} {quote(text)}", item.strip())
+        name, value = found.groups()
+        if name in items:
+            raise OptionError(
+                f"{option} {quote(text)}: found {quote(name)} twice, expected each name once",
+                hint=f"leave out one {name}",
+            )
+        items[name] = value
+    return items
+
+
+def _parse_values(items: Mapping[str, str | None], place: str, at_most: int) -> dict[str, Fraction]:
+    numbers = {}
+    for name, value in items.items():
+        if value is None:
+            raise _item_error(place, name)
+        numbers[name] = parse_number(value, f"{place}: {name}", at_most)
+    return numbers
+
+
+def _item_error(place: str, item: str) -> OptionError:
+    hint = "write it like a=0.9,b=0.1"
+    if not place.startswith("--split"):
+        hint += ", or with the positions of the stores: 1=0.9,2=0.1"
+    return OptionError(
+        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them", hint
     )
 
 
-PAIR_LAYOUTS = [name for name, rules in LAYOUTS.items() if rules.holds_pairs]
-LEAVE = "leave out one of the two"
-UNPAIRED: tuple[Conflict, ...] = (
-    *_set("count", "{} needs --decoder", "pass the decoder's store as --decoder, or leave out {}"),
-    (
-        lambda o: o.pair_keys is not None,
-        "--buckets with two lengths each needs --decoder",
-        "pass the decoder's store as --decoder, or leave out --buckets with two lengths each",
-    ),
+# Conditions: lang = de    'my field' != "it's"    @length >= 8    @source = corpus/a*
+
+QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+CONDITION = re.compile(
+    rf"""\s*({QUOTED}|[^'"=!<>\s](?:[^=!<>]*[^=!<>\s])?)\s*(!=|<=|>=|=|<|>)(?![=!<>])"""
+    rf"""\s*({QUOTED}|[^'"\s](?:.*\S)?)\s*""",
+    re.DOTALL,
 )
-PAIRED: tuple[Conflict, ...] = (
-    (
-        lambda o: o.layout not in PAIR_LAYOUTS,
-        "--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
-        f"pass --layout {' or '.join(PAIR_LAYOUTS)}",
-    ),
-    (
-        lambda o: o.overflow == "split",
+BUILT_IN = ("@source", "@length")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What must hold for a sequence to be selected; what a value means is up to the column."""
+
+    name: str  # of a column, or one of BUILT_IN
+    operator: str
+    value: str
+    is_built_in: bool = False
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse a condition of `--where`: a name, an operator and a value.
+
+    A bare name is a column; `@source` and `@length` are built in. A name or value in single or
+    double quotes is taken as it is, with the quote itself doubled.
+
+    Raises:
+        OptionError: it is not one.
+
+    >>> parse_condition("lang != ' it''s '")
+    Condition(name='lang', operator='!=', value=" it's ", is_built_in=False)
+    """
+    found = CONDITION.fullmatch(text)
+    name, operator, value = found.groups() if found else ("", "", "")
+    is_built_in = name.startswith("@")
+    if not found or (is_built_in and name not in BUILT_IN):
+        raise OptionError(
+            f"--where {quote(text)}: expected a column, @length or @source, then one of = != < <= "
+            "> >=, then a value",
+            hint="write a condition like 'lang = de', '@length >= 8' or '\"my field\" != \"a b\"'",
+        )
+    return Condition(_unquote(name), operator, _unquote(value), is_built_in)
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1].replace(text[0] * 2, text[0]) if text[0] in "'\"" else text
+
+
+def _check_conditions(options: PackOptions) -> None:
+    """Refuse a condition on the column that --store-column adds."""
+    for text in options.where:
+        found, added = parse_condition(text), options.store_column
+        if found.name == added and not found.is_built_in and added not in options.drop_column:
+            raise OptionError(
+                f"--where {quote(text)}: found the column that --store-column adds, expected "
+                "one of the stores",
+                hint="to pack only some stores, leave out the others",
+            )
+
+
+# Options that conflict: when, what is said, and what to do
+
+Conflicts = Iterator[tuple[object, str, str]]
+
+
+def _refuse(conflicts: Conflicts) -> None:
+    """Raise OptionError for the first conflict."""
+    for is_conflict, message, hint in conflicts:
+        if is_conflict:
+            raise OptionError(message, hint=hint or None)
+
+
+def _list_set(o: PackOptions, *names: str) -> Iterator[str]:
+    """Yield those of some fields that are not as by default, as options with their values."""
+    for name in names:
+        if (value := getattr(o, name)) != PackOptions.__dataclass_fields__[name].default:
+            yield f"--{name.replace('_', '-')} {value}"
+
+
+def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
+    yield from _conflicts_of_pairs(o) if pairs else _conflicts_of_singles(o)
+    if o.shares_rows:
+        yield from _conflicts_of_shared(o)
+        yield from _conflicts_of_streams(o) if o.carries_state else _conflicts_of_varlen(o)
+    else:
+        yield from _conflicts_of_unshared(o)
+    if not o.fills_rectangle:
+        for flag in _list_set(o, "pad_to_multiple", "padding_side"):
+            message = f"{flag} needs --layout padded"
+            yield True, message, f"pass --layout padded, or leave out {flag}"
+    is_twice = o.passes is not None and o.share is not None
+    yield is_twice, "--passes conflicts with --share", "leave out one of the two"
+    needs_share = o.max_passes is not None and o.share is None
+    yield needs_share, "--max-passes needs --share", "pass --share, or leave out --max-passes"
+    for name in ("split_seed", "split_by") if o.split is None else ():
+        flag = f"--{name.replace('_', '-')}"
+        hint = f"pass --split, or leave out {flag}"
+        yield getattr(o, name), f"{flag} needs --split", hint
+
+
+def _conflicts_of_singles(o: PackOptions) -> Conflicts:
+    hint = "pass the decoder's store as --decoder, or leave out"
+    yield o.count, f"--count {o.count} needs --decoder", f"{hint} --count {o.count}"
+    keys = "--buckets with two lengths each"
+    yield o.keys and len(o.keys[0]) > 1, f"{keys} needs --decoder", f"{hint} {keys}"
+
+
+def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
+    layouts = " or ".join(name for name, rules in LAYOUTS.items() if rules.holds_pairs)
+    yield (
+        not LAYOUTS[o.layout].holds_pairs,
+        f"--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
+        f"pass --layout {layouts}",
+    )
+    yield (
+        o.overflow == "split",
         "--overflow split conflicts with --decoder: a pair is whole documents",
         "pass --overflow drop, or tokenize --max-length N --overflow truncate",
-    ),
-    (
-        lambda o: (o.split_by or "").startswith("decoder."),
-        "--split-by {o.split_by}: splits follow the encoder's side",
+    )
+    yield (
+        (o.split_by or "").startswith("decoder."),
+        f"--split-by {o.split_by}: splits follow the encoder's side",
         "keep the column on the encoder's side too: tokenize --keep",
-    ),
-    (
-        lambda o: o.count is not None and o.max_tokens is None,
-        "--count {o.count} needs --max-tokens",
+    )
+    yield (
+        o.count and o.max_tokens is None,
+        f"--count {o.count} needs --max-tokens",
         "pass --max-tokens, or leave out --count",
-    ),
-    (
-        lambda o: isinstance(o.buckets, tuple) and o.pair_keys is None,
-        "--buckets {o.buckets[0]}: found one length, expected two, of the encoder's and of the "
+    )
+    example = "pass pairs of lengths, such as --buckets '(10,15),(20,25)'"
+    yield (
+        o.buckets == "auto",
+        "--buckets auto conflicts with --decoder",
+        f"leave it out: --order length, the default, pads little; or {example}",
+    )
+    keys = o.keys or [(0, 0)]
+    yield (
+        len(keys[0]) == 1,
+        f"--buckets {keys[0][0]}: found one length, expected two, of the encoder's and of the "
         "decoder's row",
-        "pass pairs of lengths, such as --buckets '(10,15),(20,25)'",
-    ),
-)
-OF_SHARED = "conflicts with --layout {o.layout}, whose rows several sequences share"
-SHARED: tuple[Conflict, ...] = (
-    (
-        lambda o: o.max_tokens is None and o.carries_state,
-        "--layout {o.layout} needs --max-tokens",
-        "pass the steps of a batch, for example --max-tokens 128",
-    ),
-    (
-        lambda o: o.max_tokens is None,
-        "--layout {o.layout} needs --max-tokens",
-        "pass the length of a row, for example --max-tokens 2048",
-    ),
-    (lambda o: o.window is not None, f"--window {OF_SHARED}", "leave out --window"),
-    (lambda o: o.buckets is not None, f"--buckets {OF_SHARED}", "leave out --buckets"),
-    (lambda o: o.num_buckets is not None, f"--num-buckets {OF_SHARED}", "leave out --num-buckets"),
-    (
-        lambda o: o.last_batch == "drop",
-        f"--last-batch drop {OF_SHARED}",
-        "leave out --last-batch drop",
-    ),
-)
-OF_STREAMS = (
-    "conflicts with --layout streams: streams are cut every --max-tokens steps, and only the last "
-    "batch is padded"
-)
-STREAMS: tuple[Conflict, ...] = (
-    (
-        lambda o: o.fill not in (None, "chunk"),
-        f"--fill {{o.fill}} {OF_STREAMS}",
-        "leave out --fill {o.fill}",
-    ),
-    (
-        lambda o: o.overflow not in (None, "split"),
-        f"--overflow {{o.overflow}} {OF_STREAMS}",
-        "leave out --overflow {o.overflow}",
-    ),
-    *_set("last_batch align_sequences", f"{{}} {OF_STREAMS}"),
-)
-OF_CHUNKS = "conflicts with --fill chunk, which cuts anywhere to fill every row"
-VARLEN: tuple[Conflict, ...] = (
-    (
-        lambda o: o.last_batch == "pad" and o.batch_size is None,
-        "--last-batch pad conflicts with --layout {o.layout} without --batch-size: a batch is one "
-        "row",
+        example,
+    )
+
+
+def _conflicts_of_shared(o: PackOptions) -> Conflicts:
+    example = "the length of a row, for example --max-tokens 2048"
+    if o.carries_state:
+        example = "the steps of a batch, for example --max-tokens 128"
+    message = f"--layout {o.layout} needs --max-tokens"
+    yield o.max_tokens is None, message, f"pass {example}"
+    reason = f"conflicts with --layout {o.layout}, whose rows several sequences share"
+    for flag in _list_set(o, "window", "buckets", "num_buckets"):
+        name = flag.partition(" ")[0]
+        yield True, f"{name} {reason}", f"leave out {name}"
+    yield o.last_batch == "drop", f"--last-batch drop {reason}", "leave out --last-batch drop"
+
+
+def _conflicts_of_streams(o: PackOptions) -> Conflicts:
+    reason = "conflicts with --layout streams: streams are cut every --max-tokens steps, and only "
+    reason += "the last batch is padded"
+    flags = [*_list_set(o, "last_batch", "align_sequences")]
+    flags += _list_set(o, "fill") if o.fill != "chunk" else ()
+    flags += _list_set(o, "overflow") if o.overflow != "split" else ()
+    for flag in flags:
+        yield True, f"{flag} {reason}", f"leave out {flag}"
+
+
+def _conflicts_of_varlen(o: PackOptions) -> Conflicts:
+    yield (
+        o.last_batch == "pad" and o.batch_size is None,
+        f"--last-batch pad conflicts with --layout {o.layout} without --batch-size: a batch is "
+        "one row",
         "pass --batch-size, or leave out --last-batch pad",
-    ),
-    (
-        lambda o: o.order == "none" and o.fill not in ("sequential", "chunk"),
-        "--order none conflicts with --fill best-fit, the default of --layout {o.layout}",
+    )
+    yield (
+        o.order == "none" and o.fill not in ("sequential", "chunk"),
+        f"--order none conflicts with --fill best-fit, the default of --layout {o.layout}",
         "pass --fill sequential to keep the order of the store",
-    ),
-    (
-        lambda o: o.fill == "chunk" and o.overflow not in (None, "split"),
-        f"--overflow {{o.overflow}} {OF_CHUNKS}",
-        "leave out --overflow {o.overflow}",
-    ),
-    (
-        lambda o: o.fill == "chunk" and o.align_sequences != 1,
-        f"--align-sequences {{o.align_sequences}} {OF_CHUNKS}",
-        "leave out --align-sequences {o.align_sequences}",
-    ),
-    (
-        lambda o: (o.max_tokens or 0) % o.align_sequences,
-        "--max-tokens {o.max_tokens}: not a multiple of --align-sequences {o.align_sequences}",
-        "pass --max-tokens {o.rounded_tokens}",
-    ),
-)
-ONLY_PADDED = ("{} needs --layout padded", "pass --layout padded, or leave out {}")
-UNPADDED: tuple[Conflict, ...] = (
-    (
-        lambda o: o.last_batch == "pad" and not o.shares_rows,
-        "--last-batch pad needs --layout padded",
-        "pass --layout padded, or leave out --last-batch pad",
-    ),
-    *_set("pad_to_multiple padding_side", *ONLY_PADDED),
-)
-UNSHARED: tuple[Conflict, ...] = (
-    *_set("fill", "{} needs --layout varlen", "pass --layout varlen, or leave out --fill"),
-    *_set(
-        "align_sequences",
-        "{} needs --layout varlen",
-        "to round the widths of --layout padded, pass --pad-to-multiple",
-    ),
-    (
-        lambda o: o.overflow == "split",
+    )
+    if o.fill == "chunk":
+        flags = [*_list_set(o, "align_sequences")]
+        flags += _list_set(o, "overflow") if o.overflow != "split" else ()
+        for flag in flags:
+            message = f"{flag} conflicts with --fill chunk, which cuts anywhere to fill every row"
+            yield True, message, f"leave out {flag}"
+    length, multiple = o.max_tokens or 0, o.align_sequences
+    yield (
+        length % multiple,
+        f"--max-tokens {length}: not a multiple of --align-sequences {multiple}",
+        f"pass --max-tokens {max(length // multiple, 1) * multiple}",
+    )
+
+
+def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
+    for flag in _list_set(o, "fill"):
+        message = f"{flag} needs --layout varlen"
+        yield True, message, "pass --layout varlen, or leave out --fill"
+    for flag in _list_set(o, "align_sequences"):
+        message = f"{flag} needs --layout varlen"
+        yield True, message, "to round the widths of --layout padded, pass --pad-to-multiple"
+    yield (
+        o.overflow == "split",
         "--overflow split needs --layout varlen",
         "split with tokenize --max-length, or pass --overflow drop",
-    ),
-    (
-        lambda o: (
-            o.overflow is not None and o.max_tokens is None and not isinstance(o.buckets, tuple)
-        ),
-        "--overflow {o.overflow} needs --max-tokens or --buckets K1,K2,…",
+    )
+    yield (
+        o.overflow and o.max_tokens is None and o.keys is None,
+        f"--overflow {o.overflow} needs --max-tokens or --buckets K1,K2,…",
         "drop long sequences with --drop-longer",
-    ),
-    (
-        lambda o: o.window is not None and o.order == "none",
+    )
+    yield (
+        o.window and o.order == "none",
         "--window conflicts with --order none",
-        LEAVE,
-    ),
-    (
-        lambda o: o.num_buckets is not None and o.buckets != "auto",
-        "--num-buckets needs --buckets auto",
-        "pass --buckets auto",
-    ),
-    (
-        lambda o: (o.num_buckets or 0) > MAX_NUM_BUCKETS,
-        f"--num-buckets {{o.num_buckets}}: expected at most {MAX_NUM_BUCKETS:,}",
-        "",
-    ),
-    (
-        lambda o: o.last_batch == "pad" and o.max_tokens is not None and not o.buckets,
+        "leave out one of the two",
+    )
+    needs_auto = o.num_buckets and o.buckets != "auto"
+    yield needs_auto, "--num-buckets needs --buckets auto", "pass --buckets auto"
+    message = f"--num-buckets {o.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
+    yield (o.num_buckets or 0) > MAX_NUM_BUCKETS, message, ""
+    is_padded = o.last_batch == "pad"
+    yield (
+        is_padded and not o.fills_rectangle,
+        "--last-batch pad needs --layout padded",
+        "pass --layout padded, or leave out --last-batch pad",
+    )
+    yield (
+        is_padded and o.max_tokens and not o.buckets,
         "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
         "pass --batch-size instead of --max-tokens, or add --buckets",
-    ),
-    (
-        lambda o: o.max_tokens is not None and o.max_tokens < o.pad_to_multiple,
-        "--max-tokens {o.max_tokens}: expected at least one row of --pad-to-multiple "
-        "{o.pad_to_multiple}",
-        "pass --max-tokens {o.pad_to_multiple}, or more",
-    ),
-)
-SELECTED: tuple[Conflict, ...] = (
-    (
-        lambda o: o.passes is not None and o.share is not None,
-        "--passes conflicts with --share",
-        LEAVE,
-    ),
-    (
-        lambda o: o.max_passes is not None and o.share is None,
-        "--max-passes needs --share",
-        "pass --share, or leave out --max-passes",
-    ),
-    (
-        lambda o: o.split_seed != 0 and o.split is None,
-        "--split-seed needs --split",
-        "pass --split, or leave out --split-seed",
-    ),
-    (
-        lambda o: o.split_by is not None and o.split is None,
-        "--split-by needs --split",
-        "pass --split, or leave out --split-by",
-    ),
-)
-RANDOM: tuple[Conflict, ...] = (
-    (
-        lambda o: o.seed and not (o.shuffle or o.passes is not None or o.share is not None),
-        "--seed {o.seed} has no effect without --shuffle, --passes or --share",
-        "pass --shuffle, or leave out --seed",
-    ),
-)
+    )
+    yield (
+        o.max_tokens and o.max_tokens < o.pad_to_multiple,
+        f"--max-tokens {o.max_tokens}: expected at least one row of --pad-to-multiple "
+        f"{o.pad_to_multiple}",
+        f"pass --max-tokens {o.pad_to_multiple}, or more",
+    )

@@ -1,47 +1,638 @@
 """Plan which sequences go into which batch, from the lengths of a store and the options of pack.
 
 A pure function, so that every worker and every later run makes the same batches: sequences are
-selected, shuffled, sorted by length, put into buckets or bins and cut into batches, and the
-finished batches are shuffled. Batches in length order follow from counts of the lengths: a thousand
-million sequences take a few seconds and memory for one part. Windows are sorted one after another,
-at 56 bytes per batch. All other plans hold the lengths of all sequences and at most 32 bytes more
-for each, 12 once they are made.
+shuffled, sorted by length, put into buckets or rows and cut into batches, and the finished batches
+are shuffled. Batches in length order follow from counts of the lengths: a thousand million
+sequences take a few seconds and memory for one part. Windows are sorted one after another, at 56
+bytes per batch. All other plans hold the lengths of all sequences and at most 32 bytes more for
+each, 12 once they are made; of pairs, which are sorted by both lengths and cut by what both sides
+cost, 40 and 24.
 
 A sequence that is visited several times is in several rounds. Each round is planned by itself, so
 that no batch holds two visits of a sequence; 12 bytes per visit are kept, 20 while they are joined.
+
+A batch ends at a number of rows, at a token budget, or at whichever comes first. The budget counts
+what the device computes: real tokens, or all cells of the rectangle for padded rows. A limit of
+rows takes no time; a budget takes about 0.1 us per sequence, or 2 us per run of equal lengths,
+whatever the number of sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.array_batches import cut_array
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.bin_batches import fill_bins
-from seqpack_cli.batching.last_batches import finish_batches
-from seqpack_cli.batching.length_batches import cut_lengths
-from seqpack_cli.batching.length_counts import (
+from seqpack_cli.batching.options import ResolvedOptions
+from seqpack_cli.batching.order import (
+    BATCHES,
+    ArrayOrder,
+    ArrayRange,
+    LengthOrder,
+    LengthRange,
+    LengthsChangedError,
+    Rows,
+    WindowOrder,
+    join_rows,
+    length_order,
+    round_seed,
+    shuffled,
+    sort_within_batches,
+)
+from seqpack_cli.batching.rows import cut_by_tokens, fill_rows, round_up
+from seqpack_cli.batching.selection import (
+    LAST_BATCH,
+    OVERFLOW,
     LengthCounts,
+    LengthTest,
+    OverlongError,
     PartLengths,
     SourceCounts,
-    count_source,
+    Tally,
+    add_up,
+    count_lengths,
     iter_parts,
+    join_counts,
+    test_side,
 )
-from seqpack_cli.batching.limits import Limits, choose_keys, make_limits
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.rounds import plan_rounds
-from seqpack_cli.batching.row_orders import ArrayOrder, LengthOrder, WindowOrder
-from seqpack_cli.batching.row_ranges import PlannedRows, RowRange
-from seqpack_cli.batching.selection import select
-from seqpack_cli.batching.shuffle import BATCHES, shuffled
-from seqpack_cli.batching.window_batches import cut_windows
+from seqpack_cli.errors import check_positive
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 
 Order = LengthOrder | WindowOrder | ArrayOrder
+Range = LengthRange | WindowOrder | ArrayRange
+
+
+# The table of batches
+
+
+def _empty() -> np.ndarray:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTable:
+    """A table of batch sizes: planned from the lengths of a store, or measured in shards.
+
+    A row of the table stands for `counts` equal batches that follow one another. Sorted by length,
+    most neighbours are equal: a thousand million sequences of a few thousand distinct lengths need
+    a few thousand rows. If all batches differ, each has its own row of 56 bytes. Columns are each
+    int64[rows of the table]; those with a default may be empty.
+    """
+
+    starts: np.ndarray  # first row of the first batch, in the order of the plan or shards
+    counts: np.ndarray  # number of equal batches, one after another
+    num_rows: np.ndarray  # per batch, including filler rows
+    num_filler_rows: np.ndarray  # empty rows at the end of a batch
+    num_tokens: np.ndarray
+    num_cells: np.ndarray  # tokens and padding
+    longest: np.ndarray
+    # Only in tables measured in shards:
+    index: np.ndarray = field(default_factory=_empty)  # number of the first batch
+    shortest: np.ndarray = field(default_factory=_empty)  # of the rows that hold a sequence
+    # Only where sequences are split:
+    num_later_pieces: np.ndarray = field(default_factory=_empty)  # rows that continue a sequence
+    num_split_sequences: np.ndarray = field(default_factory=_empty)  # with their second piece here
+    # Only of pairs, beside those of the encoder's side:
+    decoder_tokens: np.ndarray = field(default_factory=_empty)
+    decoder_cells: np.ndarray = field(default_factory=_empty)
+    decoder_longest: np.ndarray = field(default_factory=_empty)
+
+    @classmethod
+    def of_batches(
+        cls, lengths: np.ndarray, batch_offsets: np.ndarray, *, first_row: int = 0
+    ) -> BatchTable:
+        """Return a table of batches without filler or padding, with one row per batch.
+
+        Args:
+            lengths: of all rows.
+            batch_offsets: int64[batches + 1], where in lengths each batch begins.
+            first_row: number of rows before these.
+        """
+        starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
+        num_tokens = longest = _empty()
+        if len(starts):
+            rows = lengths[: batch_offsets[-1]]
+            num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
+            longest = np.maximum.reduceat(rows, starts).astype(np.int64)
+        return cls(
+            starts=starts + first_row,
+            counts=np.ones_like(num_rows),
+            num_rows=num_rows,
+            num_filler_rows=np.zeros_like(num_rows),
+            num_tokens=num_tokens,
+            num_cells=num_tokens,
+            longest=longest,
+        )
+
+    @classmethod
+    def join(cls, tables: Sequence[BatchTable]) -> BatchTable:
+        """Concatenate tables; without any, return an empty table."""
+        if len(tables) == 1:
+            return tables[0]
+        columns = [column.name for column in fields(cls)]
+        return cls(
+            **{
+                name: np.concatenate([_empty(), *(getattr(table, name) for table in tables)])
+                for name in columns
+            }
+        )
+
+    def __len__(self) -> int:
+        """Return the number of rows of the table."""
+        return len(self.counts)
+
+    @property
+    def num_batches(self) -> int:
+        """Return the number of batches."""
+        return int(self.counts.sum())
+
+    @property
+    def num_real_rows(self) -> np.ndarray:
+        """Return the number of rows per batch that hold a sequence or a piece of one."""
+        num_rows: np.ndarray = self.num_rows - self.num_filler_rows
+        return num_rows
+
+    @property
+    def num_sequences(self) -> np.ndarray:
+        """Return the number of sequences that begin in each batch, without later pieces."""
+        num_sequences = self.num_real_rows
+        if len(self.num_later_pieces):
+            num_sequences = num_sequences - self.num_later_pieces
+        return num_sequences
+
+    @property
+    def decoder(self) -> BatchTable | None:
+        """Return the table of the decoder's side; None where batches hold no pairs."""
+        if not len(self.decoder_tokens):
+            return None
+        return replace(
+            self.with_decoder(None),
+            num_tokens=self.decoder_tokens,
+            num_cells=self.decoder_cells,
+            longest=self.decoder_longest,
+        )
+
+    @property
+    def sides(self) -> list[BatchTable]:
+        """Return the table of each side: the encoder's and the decoder's, or the only one."""
+        decoder = self.decoder
+        return [self] if decoder is None else [self, decoder]
+
+    @property
+    def widths(self) -> np.ndarray:
+        """Return the width of each batch's rectangle; meaningless where rows are not padded."""
+        widths: np.ndarray = self.num_cells // self.num_rows
+        return widths
+
+    @property
+    def padding_ratios(self) -> np.ndarray:
+        """Return the share of padding cells in each batch, float64."""
+        ratios: np.ndarray = 1 - self.num_tokens / np.maximum(self.num_cells, 1)
+        return ratios
+
+    @property
+    def padding_ratio(self) -> float:
+        """Return the share of padding cells in all batches together."""
+        return 1 - self.add_up(self.num_tokens) / max(self.add_up(self.num_cells), 1)
+
+    def with_decoder(self, decoder: BatchTable | None) -> BatchTable:
+        """Return the table with the decoder's side of the same batches; None removes it."""
+        columns = [_empty()] * 3
+        if decoder is not None:
+            columns = [decoder.num_tokens, decoder.num_cells, decoder.longest]
+        return replace(
+            self, decoder_tokens=columns[0], decoder_cells=columns[1], decoder_longest=columns[2]
+        )
+
+    def fill_up(self, num_rows: int) -> BatchTable:
+        """Return the table with filler rows in each batch, up to a number of rows."""
+        filled = replace(
+            self,
+            num_rows=np.full_like(self.num_rows, num_rows),
+            num_filler_rows=num_rows - self.num_real_rows,
+            num_cells=self.widths * num_rows,
+        )
+        decoder = self.decoder
+        return filled if decoder is None else filled.with_decoder(decoder.fill_up(num_rows))
+
+    def add_up(self, column: np.ndarray) -> int:
+        """Return the sum of a column over all batches, 0 for an empty column."""
+        return int((column * self.counts).sum()) if len(column) else 0
+
+    def take(self, rows: np.ndarray | slice) -> BatchTable:
+        """Return some rows of the table, selected by a mask, by positions or by a slice."""
+        return self._apply(lambda column: column[rows])
+
+    def expand(self) -> BatchTable:
+        """Return the same batches with one row per batch."""
+        table = self._apply(lambda column: np.repeat(column, self.counts))
+        numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
+        return table._skip(numbers, np.ones(len(table), np.int64))
+
+    def cut(self, cuts: Sequence[int]) -> list[BatchTable]:
+        """Return one table for the batches between each two neighbouring cuts.
+
+        Args:
+            cuts: batch numbers, counted through this table, ascending.
+        """
+        offsets = to_offsets(self.counts)
+        firsts = (np.searchsorted(offsets, cuts, "right") - 1).tolist()
+        ends = np.searchsorted(offsets, cuts, "left").tolist()
+        tables = []
+        for place, (first, last) in enumerate(pairwise(cuts)):
+            rows = slice(firsts[place], ends[place + 1] * (last > first))
+            begins = np.maximum(offsets[:-1][rows], first)
+            counts = np.minimum(offsets[1:][rows], last) - begins
+            tables.append(self.take(rows)._skip(begins - offsets[:-1][rows], counts))
+        return tables
+
+    def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
+        """Apply a function to every column that is not empty."""
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
+        return BatchTable(
+            **{name: change(column) if len(column) else column for name, column in columns.items()}
+        )
+
+    def _skip(self, num_skipped: np.ndarray, counts: np.ndarray) -> BatchTable:
+        """Return `counts` batches of each row of the table, after the first `num_skipped`."""
+        return replace(
+            self,
+            starts=self.starts + num_skipped * self.num_real_rows,
+            counts=counts,
+            index=self.index + num_skipped[: len(self.index)],
+        )
+
+
+# The limits of a batch
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a batch in rows, tokens or both, for one bucket or for all sequences."""
+
+    batch_size: int | None = None
+    max_tokens: int | None = None  # no sequence or pair costs more
+    padded: bool = False  # a batch costs rows x longest, not the sum of its lengths
+    multiple: int = 1  # padded widths are rounded up to it
+    key: tuple[int, ...] = ()  # of the bucket, the width of each side
+    count: str | None = None  # of pairs: "max", the larger side, or "sum"
+
+    def cost(self, sides: Iterable[int]) -> int:
+        """Return what both sides of a pair cost together, or the only one."""
+        return sum(sides) if self.count == "sum" else max(sides)
+
+    def cut(self, *sides: np.ndarray) -> np.ndarray:
+        """Cut sequences or pairs into batches, in the given order.
+
+        Args:
+            sides: integers, one per sequence, of each side.
+
+        Returns:
+            int64[batches + 1]: batch b holds the sequences [b] up to [b + 1].
+
+        >>> Limits(max_tokens=7).cut(np.array([4, 3, 3, 1])).tolist()
+        [0, 2, 4]
+        >>> Limits(max_tokens=7, padded=True).cut(np.array([4, 3, 3, 1])).tolist()
+        [0, 1, 3, 4]
+        >>> Limits(max_tokens=6, count="max").cut(np.array([3, 2, 1]), np.array([1, 4, 2])).tolist()
+        [0, 2, 3]
+        """
+        num_rows = len(sides[0])
+        most_rows, max_tokens = self.batch_size or max(num_rows, 1), self.max_tokens
+        if max_tokens is None or not num_rows:
+            return np.append(np.arange(0, num_rows, most_rows), num_rows)
+        costs = [round_up(side, self.multiple) for side in sides]
+        if len(costs) > 1 and self.padded == (self.count == "max"):
+            # the widest of both sides, or the tokens of both, as if they were of one
+            costs = [np.maximum(*costs) if self.padded else np.add(*costs, dtype=np.int64)]
+        if len(costs) == 1:
+            cut = _cut_by_cells if self.padded else cut_by_tokens
+            return cut(costs[0], most_rows, max_tokens)
+        return _cut_pairs(costs, most_rows, max_tokens, padded=self.padded)
+
+    def cut_runs(self, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Cut runs of equal lengths into batches, as `cut` cuts their sequences.
+
+        Args:
+            lengths: integers, one per run, none longer than the one before.
+            counts: sequences of each run, at least 1.
+
+        Returns:
+            int64[3, N], one column for each group of equal batches: first row, rows of a batch, and
+            number of batches. Groups of several batches lie inside one run; the last batch of all
+            is a group of its own.
+
+        >>> Limits(batch_size=2).cut_runs(np.array([4, 3]), np.array([5, 2])).tolist()
+        [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
+        """
+        needed = round_up(lengths, self.multiple)
+        found, max_tokens = array("q"), self.max_tokens
+        most_rows = self.batch_size or int(counts.sum())
+        start = num_rows = num_tokens = widest = 0  # of the unfinished batch
+        for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
+            left = count
+            if num_rows:
+                room = most_rows - num_rows
+                if max_tokens is not None and self.padded:
+                    room = min(room, max_tokens // widest - num_rows)
+                elif max_tokens is not None:
+                    room = min(room, (max_tokens - num_tokens) // length)
+                taken = min(room, left)
+                num_rows, num_tokens, left = (
+                    num_rows + taken,
+                    num_tokens + taken * length,
+                    left - taken,
+                )
+                if not left:
+                    continue
+                found.extend((start, num_rows, 1))
+                start += num_rows
+            most = most_rows if max_tokens is None else min(most_rows, max_tokens // length)
+            num_full = (left - 1) // most  # the last one stays open: a shorter sequence may fit
+            if num_full:
+                found.extend((start, most, num_full))
+                start += num_full * most
+            num_rows = left - num_full * most
+            num_tokens, widest = num_rows * length, length
+        if num_rows:
+            found.extend((start, num_rows, 1))
+        return np.array(found, np.int64).reshape(-1, 3).T
+
+    def is_full(self, batch: BatchTable) -> bool:
+        """Return whether a table's only batch has no room for another row of single tokens."""
+        num_rows = int(batch.num_rows[0])
+        if self.batch_size is not None and num_rows >= self.batch_size:
+            return True
+        if self.max_tokens is None:
+            return False
+        if self.padded:
+            widths = (int(round_up(side.longest, self.multiple)[0]) for side in batch.sides)
+            return (num_rows + 1) * self.cost(widths) > self.max_tokens
+        return self.cost(int(side.num_tokens[0]) + 1 for side in batch.sides) > self.max_tokens
+
+    def pad(self, table: BatchTable) -> BatchTable:
+        """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
+        if not self.padded or not len(table):
+            return table
+        widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
+        sides = [
+            replace(side, num_cells=side.num_rows * width)
+            for side, width in zip(table.sides, widths, strict=True)
+        ]
+        return sides[0] if len(sides) == 1 else sides[0].with_decoder(sides[1])
+
+
+def make_limits(
+    options: ResolvedOptions, keys: Sequence[int | Sequence[int]] | None
+) -> list[Limits]:
+    """Return the limits of each bucket, the largest first, or of all sequences without keys."""
+    limits = Limits(
+        options.batch_size,
+        options.max_tokens,
+        options.fills_rectangle,
+        options.pad_to_multiple,
+        count=options.count,
+    )
+    if keys is None:
+        return [limits]
+    of_buckets = []
+    for key in reversed(keys):
+        of_bucket = replace(limits, key=(key,) if isinstance(key, int) else tuple(key))
+        if options.fills_rectangle and options.max_tokens is not None:  # every row costs its key
+            most_rows = options.max_tokens // of_bucket.cost(of_bucket.key)
+            most_rows = min(options.batch_size or most_rows, most_rows)
+            of_bucket = replace(of_bucket, batch_size=most_rows, max_tokens=None)
+        of_buckets.append(of_bucket)
+    return of_buckets
+
+
+def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
+    """Return the tests of the room in a batch, by bucket keys and by the budget of tokens."""
+    keys, budget, multiple = options.keys, options.max_tokens, options.pad_to_multiple
+
+    def has_key(*sides: np.ndarray) -> np.ndarray:
+        found: np.ndarray = find_buckets(keys or [], *sides) < len(keys or [])
+        return found
+
+    def has_room(*sides: np.ndarray) -> np.ndarray:
+        needed = np.sum([round_up(side, multiple) for side in sides], axis=0, dtype=np.int64)
+        return np.less_equal(needed, budget or 0, dtype=bool)
+
+    tests = list[LengthTest]()
+    if keys is not None:
+        for side, limit in enumerate(np.max(keys, axis=0).tolist()):
+            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--buckets"))
+        if num_sides > 1:
+            tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
+    if budget is not None and options.count == "sum":
+        tests.append(LengthTest(OVERFLOW, "--max-tokens", budget, has_room))
+    elif budget is not None and options.overflow != "split":
+        for side in range(num_sides):
+            limit = budget // multiple * multiple
+            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens"))
+    return tests
+
+
+def _cut_by_cells(lengths: np.ndarray, most_rows: int, max_tokens: int) -> np.ndarray:
+    starts = array("q", [0])
+    start = longest = 0
+    size = LIMITS.sequences_per_block
+    for block in range(0, len(lengths), size):
+        for row, length in enumerate(lengths[block : block + size].tolist(), block):
+            if length > longest:
+                longest = length
+            if longest * (row - start + 1) > max_tokens or row - start == most_rows:
+                start, longest = row, length
+                starts.append(row)
+    return np.append(np.frombuffer(starts, np.int64), len(lengths))
+
+
+def _cut_pairs(
+    sides: Sequence[np.ndarray], most_rows: int, max_tokens: int, *, padded: bool
+) -> np.ndarray:
+    """Cut where the tokens of either side, or the cells of both, go beyond the budget."""
+    starts = array("q", [0])
+    start = encoder = decoder = 0  # tokens of each side, or widths
+    size = LIMITS.sequences_per_block
+    for block in range(0, len(sides[0]), size):
+        columns = (side[block : block + size].tolist() for side in sides)
+        for row, (length, other) in enumerate(zip(*columns, strict=True), block):
+            if padded:
+                encoder, decoder = max(encoder, length), max(decoder, other)
+                cost = (encoder + decoder) * (row - start + 1)
+            else:
+                encoder, decoder = encoder + length, decoder + other
+                cost = max(encoder, decoder)
+            if cost > max_tokens or row - start == most_rows:
+                start, encoder, decoder = row, length, other
+                starts.append(row)
+    return np.append(np.frombuffer(starts, np.int64), len(sides[0]))
+
+
+# Buckets
+
+
+def find_buckets(keys: Sequence[int | Sequence[int]], *sides: np.ndarray) -> np.ndarray:
+    """Return the number of the key that holds each sequence or pair in the fewest cells.
+
+    Args:
+        keys: in ascending order; of equals the first is taken.
+        sides: the lengths of each side.
+
+    Returns:
+        int64[N], len(keys) where no key holds the sequence or pair.
+
+    >>> find_buckets([4, 8], np.array([3, 4, 5, 9])).tolist()
+    [0, 0, 1, 2]
+    >>> keys = [(2, 9), (4, 4), (9, 9)]
+    >>> find_buckets(keys, np.array([2, 2, 5, 10]), np.array([4, 5, 1, 1])).tolist()
+    [1, 0, 2, 3]
+    """
+    widths = np.array(keys, np.int64).reshape(len(keys), -1).T
+    known, places = zip(*(np.unique(side, return_inverse=True) for side in widths), strict=True)
+    order = np.argsort(widths.sum(0), kind="stable")
+    # on the grid of all widths, the key of fewest cells at each place or beyond
+    ranks = np.full([len(side) + 1 for side in known], len(keys))
+    ranks[tuple(side[order] for side in places)] = np.arange(len(keys))
+    for axis in range(len(known)):
+        ranks = np.flip(np.minimum.accumulate(np.flip(ranks, axis), axis), axis)
+    best = np.append(order, len(keys))[ranks]
+    cells = [np.searchsorted(*both) for both in zip(known, sides, strict=True)]
+    found: np.ndarray = best[tuple(cells)]
+    return found
+
+
+def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
+    """Choose the bucket keys that need the fewest cells in total, in MXNet's sense.
+
+    A row is padded to the smallest key that holds it. The keys with the least padding are found
+    exactly, by dynamic programming over the distinct lengths: with k buckets, the rows up to the
+    j-th length cost
+
+        best[k][j] = min over i < j of best[k - 1][i] + length[j] * (rows up to j - rows up to i)
+
+    For each j this is the lowest of several lines, evaluated at length[j], so one pass over the
+    lengths takes linear time (the convex hull trick): about 1 us per bucket and distinct length, in
+    integers.
+
+    Args:
+        rows: counts of at least one row; a length may occur more than once.
+        num_buckets: the maximum; there are fewer if there are fewer distinct lengths.
+
+    Returns:
+        Keys in ascending order, each a length that occurs; the last is the longest.
+
+    >>> choose_buckets(LengthCounts(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2])), 2)
+    [2, 10]
+    """
+    check_positive("num_buckets", num_buckets)
+    distinct = join_counts([rows])
+    keys: list[int] = distinct.lengths[::-1].tolist()
+    if len(keys) <= num_buckets:
+        return keys
+    num_rows = [0, *np.cumsum(distinct.counts[::-1]).tolist()]  # up to each key
+    # costs[j]: fewest cells for all rows up to the j-th key, with the buckets so far
+    costs = [0, *(key * rows for key, rows in zip(keys, num_rows[1:], strict=True))]
+    passes = []
+    for number in range(2, num_buckets + 1):
+        costs, choices = _add_bucket(costs, keys, num_rows, number)
+        passes.append(choices)
+    ends = [len(keys)]
+    for choices in reversed(passes):
+        ends.append(int(choices[ends[-1]]))
+    return [keys[end - 1] for end in reversed(ends)]
+
+
+def _add_bucket(
+    costs: list[int], keys: list[int], num_rows: list[int], number: int
+) -> tuple[list[int], np.ndarray]:
+    """Return the costs with one more bucket, and for each end where that bucket begins."""
+    added = [*costs]
+    choices = np.zeros(len(costs), np.int64)
+    lines: list[int] = []  # candidates for the first row i of the last bucket, one line each
+    lowest = 0
+    for end in range(number, len(costs)):
+        _push_line(lines, end - 1, costs, num_rows, first=lowest)
+        key = keys[end - 1]
+        while lowest + 1 < len(lines) and (
+            costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
+            <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
+        ):
+            lowest += 1
+        begin = lines[lowest]
+        choices[end] = begin
+        added[end] = costs[begin] + key * (num_rows[end] - num_rows[begin])
+    return added, choices
+
+
+def _push_line(
+    lines: list[int], new: int, costs: list[int], num_rows: list[int], *, first: int
+) -> None:
+    """Add a line, steeper than all before it, and remove those that are no longer the lowest."""
+    while len(lines) - first >= 2:
+        before, last = lines[-2], lines[-1]
+        # `last` is never the lowest if `new` crosses `before` no later than `last` does
+        if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) <= (
+            costs[last] - costs[before]
+        ) * (num_rows[new] - num_rows[before]):
+            lines.pop()
+        else:
+            break
+    lines.append(new)
+
+
+# The rows of a task, and the plan
+
+
+@dataclass(frozen=True)
+class ShardRows:
+    """The rows of the batches of one shard, batch after batch."""
+
+    indices: np.ndarray  # int64[N], the sequence of each row
+    lengths: np.ndarray  # int32[N]
+    batch_offsets: np.ndarray  # int64[batches + 1], from 0
+    num_cells: np.ndarray  # int64[batches], tokens and padding
+    num_filler_rows: np.ndarray  # int64[batches]
+    piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
+    row_indices: np.ndarray | None = None  # int32[N], the shared row of the batch it lies in
+    continues: np.ndarray | None = None  # uint8[N], FROM_BEFORE and INTO_NEXT
+    next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
+    # Of pairs: the other side, and in the decoder's the row of the encoder's batch, int64[N].
+    decoder: ShardRows | None = None
+    encoder_rows: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class PlannedRows:
+    """The batches of one task, and the range in which their rows are found."""
+
+    table: BatchTable
+    span: Range  # may hold rows of other tasks too
+
+    def find(self, source: PartLengths) -> ShardRows:
+        """Find the rows in the source that was planned.
+
+        Raises:
+            LengthsChangedError: its lengths are not those of the plan.
+        """
+        batches = self.table.expand()
+        rows = self.span.find(source, batches.starts, batches.num_real_rows)
+        offsets = to_offsets(batches.num_real_rows)
+        num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
+        if not np.array_equal(num_tokens, batches.num_tokens):
+            raise LengthsChangedError
+        decoder = None
+        if rows.decoder_indices is not None and rows.decoder_lengths is not None:
+            sizes = offsets, batches.decoder_cells, batches.num_filler_rows
+            decoder = ShardRows(rows.decoder_indices, rows.decoder_lengths, *sizes)
+        sizes = offsets, batches.num_cells, batches.num_filler_rows
+        pieces = rows.piece_starts, rows.row_indices, rows.continues
+        return ShardRows(rows.indices, rows.lengths, *sizes, *pieces, decoder=decoder)
 
 
 @dataclass(frozen=True)
@@ -50,13 +641,9 @@ class Plan:
 
     table: BatchTable
     order: Order
-    bucket_keys: (
-        list[Any] | None
-    )  # lengths, or pairs of them, in ascending order, including keys without batches
-    num_dropped_sequences: dict[str, int]  # by reason
-    num_dropped_tokens: dict[str, int]
-    num_repeated_sequences: int  # visits beyond the first, dropped ones included
-    num_repeated_tokens: int
+    bucket_keys: list[Any] | None  # lengths, or pairs of them, ascending; some have no batch
+    left_out: dict[str, Tally]  # by reason
+    repeated: Tally  # visits beyond the first
     decoder: Plan | None = None  # of pairs: the other side's table and counts
 
     @property
@@ -71,125 +658,349 @@ class Plan:
             cuts: the first batch of each task, and the end of the last one.
         """
         tables = self.table.cut(cuts)
-        ranges: Iterator[RowRange] = self.order.iter_ranges(tables)
+        runs = [(table.starts, table.num_real_rows * table.counts) for table in tables]
+        ranges: Iterator[Range] = self.order.iter_ranges(runs)
         return [PlannedRows(table, span) for table, span in zip(tables, ranges, strict=True)]
 
 
-def needs_array(options: PackOptions, num_rounds: int = 1) -> bool:
-    """Return whether a plan with these resolved options needs all lengths in one array."""
+@dataclass(frozen=True, eq=False)
+class PairLengths:
+    """The decoder's side of the sequences of a source.
+
+    Args:
+        indices: int64[N], the decoder's sequence for each sequence of the encoder.
+        lengths: int32[N], its length; read only where the encoder's sequence is kept.
+        counts: of the decoder's lengths, as `SourceCounts` has those of the encoder.
+    """
+
+    indices: np.ndarray
+    lengths: np.ndarray
+    counts: SourceCounts
+
+
+def plan_batches(
+    source: PartLengths,
+    options: ResolvedOptions,
+    counts: SourceCounts | None = None,
+    *,
+    pairs: PairLengths | None = None,
+    rounds: Sequence[PartLengths] = (),
+) -> Plan:
+    """Order the sequences of a source, or pairs, and cut them into batches.
+
+    Args:
+        source: the lengths, 0 for a sequence or pair that is left out.
+        counts: of these lengths, with what is left out; None counts the lengths here.
+        pairs: the decoder's side.
+        rounds: the sequences of each round, with the indices of the source, if sequences are
+            visited several times; counts must include all visits.
+
+    Raises:
+        OverlongError: a sequence or pair does not fit, and the options do not drop it.
+    """
+    if counts is None:
+        counts = SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))
+    kept, dropped = counts.kept, list[BatchTable]()
+    longest = int(kept.lengths.max(initial=0))
+    _check_fits(source, pairs, kept, options)
+    keys = _choose_keys(kept, options)
+    limits = make_limits(options, keys)
+
+    def cut(found: PartLengths, seed: int) -> tuple[Order, BatchTable]:
+        order: Order
+        seeded = replace(options, seed=seed)
+        if options.shares_rows:
+            return _cut_rows(found, longest, seeded)
+        if pairs is not None or needs_array(options, len(rounds)):
+            order, tables = _cut_arrays(found, pairs, seeded, limits)
+        else:
+            order, tables = _cut_counted(found, kept, seeded, limits)
+        both = zip(tables, limits, strict=True)
+        finished = [_finish(table, limit, options.last_batch, dropped) for table, limit in both]
+        return order, BatchTable.join(finished)
+
+    def count(counts: SourceCounts, side: int, decoder: Plan | None = None) -> Plan:
+        left_out = dict(counts.left_out)
+        if options.last_batch == "drop":  # listed even if it is 0
+            sides = (batch.sides[side] for batch in dropped)
+            left_out[LAST_BATCH] = add_up(
+                (int(batch.num_rows[0]), int(batch.num_tokens[0])) for batch in sides
+            )
+        return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
+
+    order, table = _join_rounds(
+        cut(found, round_seed(options.seed, number))
+        for number, found in enumerate(rounds or [source])
+    )
+    if options.shuffle and not options.carries_state:
+        table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
+    return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
+
+
+def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
+    """Return whether a plan with these options needs all lengths in one array."""
     if options.shares_rows or options.shuffle or num_rounds > 1:
         return True
     return options.buckets is not None and (options.order == "none" or options.window is not None)
 
 
-def plan_batches(
-    source: PartLengths,
-    options: PackOptions,
-    counts: SourceCounts | None = None,
-    *,
-    rounds: Sequence[PartLengths] = (),
-) -> Plan:
-    """Select the sequences, order them, and cut them into batches.
-
-    Args:
-        source: usually a token store, or those of its sequences that are selected.
-        options: resolved.
-        counts: of the source's lengths; None counts them here.
-        rounds: the sequences of each round, with the indices of the source, if sequences are
-            visited several times; counts must include all visits.
-
-    Raises:
-        OverlongError: a sequence does not fit, and the options do not drop it.
-    """
-    counts = counts or SourceCounts(count_source(source))
-    selection = select(source, counts, options)
-    keys = choose_keys(selection.kept, options)
-    limits = make_limits(options, keys)
-    order: Order
-
-    def finish(tables: list[BatchTable]) -> BatchTable:
-        if options.shares_rows:  # finished when they were filled
-            return BatchTable.join(tables)
-        return finish_batches(tables, limits, options, selection.count_last)
-
-    def cut_round(found: PartLengths, seeded: PackOptions) -> tuple[ArrayOrder, BatchTable]:
-        order, tables = _cut_lengths(found.lengths, selection.kept, seeded, limits)
-        return order, finish(tables)
-
-    if len(rounds) > 1:
-        order, table = plan_rounds(rounds, options, cut_round)
-    else:
-        order, tables = _cut(source, selection.kept, options, limits)
-        table = finish(tables)
-    if options.last_batch == "drop":
-        selection.count_dropped("last_batch", 0, 0)  # listed in the ledger even if it is 0
-    if options.shuffle and not options.carries_state:
-        table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
-    dropped = selection.num_dropped_sequences, selection.num_dropped_tokens
-    return Plan(table, order, keys, *dropped, *count_repeated(counts))
+def _check_fits(
+    source: PartLengths, pairs: PairLengths | None, kept: LengthCounts, options: ResolvedOptions
+) -> None:
+    """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
+    for test in list_fits(options, 1 if pairs is None else 2):
+        if options.overflow == "drop" or (pairs is None and test.holds(kept.lengths).all()):
+            continue
+        sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
+        wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
+        if not len(wrong):
+            continue
+        at_fault = sides if test.side is None else [sides[test.side]]
+        sizes = np.sum([side[wrong] for side in at_fault], axis=0, dtype=np.int64)
+        index = int(wrong[sizes.argmax()])
+        lengths = [int(side[index]) for side in sides]
+        if pairs is not None and test.side == 1:
+            index = int(pairs.indices[index])
+        raise OverlongError(index, lengths, test)
 
 
-def count_repeated(counts: SourceCounts) -> tuple[int, int]:
-    """Return the sequences and the tokens of visits beyond the first."""
-    repeated = counts.repeated
-    return (repeated.num_sequences, repeated.num_tokens) if repeated else (0, 0)
+def _choose_keys(kept: LengthCounts, options: ResolvedOptions) -> list[Any] | None:
+    """Return the bucket keys in ascending order, None without buckets or kept sequences."""
+    if options.buckets is None or not len(kept.lengths):
+        return None
+    if options.num_buckets is None:
+        return [*options.buckets]
+    rounded = round_up(kept.lengths, options.pad_to_multiple)
+    return choose_buckets(LengthCounts(rounded, kept.counts), options.num_buckets)
 
 
-def count_rows(source: PartLengths, counts: SourceCounts, options: PackOptions) -> int:
-    """Count the rows that a plan would have if no last batch is dropped, without filler.
-
-    Args:
-        counts: of the source's lengths, visits included.
-        options: resolved.
-
-    Raises:
-        OverlongError: a sequence does not fit, and the options do not drop it.
-    """
-    kept = select(source, counts, options).kept
-    if options.overflow != "split":
-        return kept.num_sequences
-    assert options.max_tokens is not None  # noqa: S101 - resolved
-    if options.fill == "chunk":
-        return kept.num_sequences + kept.num_tokens // options.max_tokens
-    num_pieces = -(-kept.lengths // options.max_tokens)
-    return int((num_pieces * kept.counts).sum())
+def _finish(
+    table: BatchTable, limits: Limits, last_batch: str, dropped: list[BatchTable]
+) -> BatchTable:
+    """Keep, drop or fill up the last batch of a bucket, which has its own row in the table."""
+    table = limits.pad(table)
+    last = table.take(slice(-1, None))
+    if last_batch == "keep" or not len(last) or limits.is_full(last):
+        return table
+    before = table.take(slice(0, -1))
+    if limits.batch_size is not None and last_batch == "pad":
+        return BatchTable.join([before, last.fill_up(limits.batch_size)])
+    dropped.append(last)
+    return before
 
 
-def _cut(
-    source: PartLengths, kept: LengthCounts, options: PackOptions, limits: list[Limits]
+def _join_rounds(rounds: Iterable[tuple[Order, BatchTable]]) -> tuple[Order, BatchTable]:
+    """Put the rounds of a plan one after another."""
+    pieces, tables, num_rows = list[Rows](), [], 0
+    for order, table in rounds:
+        if not isinstance(order, ArrayOrder):  # the only round
+            return order, table
+        pieces.append(order.rows)
+        tables.append(replace(table, starts=table.starts + num_rows))
+        num_rows += len(order.rows.indices)
+        del order
+    return ArrayOrder(join_rows(pieces)), BatchTable.join(tables)
+
+
+# Batches in length order, from counts of lengths
+
+
+def _cut_counted(
+    source: PartLengths, kept: LengthCounts, options: ResolvedOptions, limits: list[Limits]
 ) -> tuple[Order, list[BatchTable]]:
-    """Cut each bucket into batches, in the way that needs the least memory."""
-    if needs_array(options):
-        return _cut_lengths(source.lengths, kept, options, limits)
+    """Cut each bucket into batches without the lengths of all sequences in memory."""
     window = options.window or (1 if options.order == "none" else None)
     if window is None or window >= kept.num_sequences:
-        return LengthOrder(kept), cut_lengths(kept, limits)
-    order, table = _cut_windows(source, kept, options, limits[0])
-    return order, [table]
-
-
-def _cut_lengths(
-    lengths: np.ndarray, kept: LengthCounts, options: PackOptions, limits: list[Limits]
-) -> tuple[ArrayOrder, list[BatchTable]]:
-    """Cut each bucket into batches, or fill rows, from the lengths of all sequences."""
-    if options.shares_rows:
-        order, table = fill_bins(lengths, kept, options)
-        return order, [table]
-    return cut_array(lengths, kept, options, limits)
-
-
-def _cut_windows(
-    source: PartLengths, kept: LengthCounts, options: PackOptions, limits: Limits
-) -> tuple[WindowOrder, BatchTable]:
-    """Read the lengths again, in the order of the store, and cut them part by part."""
-    least, most = int(kept.lengths[-1]), int(kept.lengths[0])
+        return LengthOrder(kept), _cut_lengths(kept, limits)
     num_kept = np.zeros(len(source.part_offsets) - 1, np.int64)
 
-    def iter_kept() -> Iterator[np.ndarray]:
-        for number, lengths in iter_parts(source):
-            left = lengths[(lengths >= least) & (lengths <= most)]
-            num_kept[number] = len(left)
-            yield left
+    def find_kept(number: int, lengths: np.ndarray) -> np.ndarray:
+        kept = lengths[lengths > 0]
+        num_kept[number] = len(kept)
+        return kept
 
-    table = cut_windows(iter_kept(), options.window, limits)
-    return WindowOrder(to_offsets(num_kept), least, most, options.window), table
+    blocks = (find_kept(*part) for part in iter_parts(source))
+    table = cut_windows(blocks, options.window, limits[0])
+    return WindowOrder(to_offsets(num_kept), options.window), [table]
+
+
+def _cut_lengths(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
+    """Cut sequences in length order into batches, without looking at single sequences.
+
+    Time and memory grow with the number of distinct lengths, not with the number of sequences.
+
+    Args:
+        limits: one per bucket, the largest bucket first.
+    """
+    numbers, tables, first_row = find_limits(limits, kept.lengths), [], 0
+    for number, limit in enumerate(limits):
+        of_bucket = numbers == number
+        bucket = LengthCounts(kept.lengths[of_bucket], kept.counts[of_bucket])
+        tables.append(_cut_bucket(bucket, limit, first_row))
+        first_row += bucket.num_sequences
+    return tables
+
+
+def _cut_bucket(bucket: LengthCounts, limits: Limits, first_row: int) -> BatchTable:
+    starts, num_rows, counts = limits.cut_runs(bucket.lengths, bucket.counts)
+    offsets = to_offsets(bucket.counts)
+    tokens_before = to_offsets(bucket.lengths * bucket.counts)  # before each distinct length
+
+    def count_before(rows: np.ndarray) -> np.ndarray:
+        found = np.searchsorted(offsets[:-1], rows, "right") - 1
+        before: np.ndarray = tokens_before[found] + (rows - offsets[found]) * bucket.lengths[found]
+        return before
+
+    num_tokens = count_before(starts + num_rows) - count_before(starts)
+    return BatchTable(
+        starts=starts + first_row,
+        counts=counts,
+        num_rows=num_rows,
+        num_filler_rows=np.zeros_like(starts),
+        num_tokens=num_tokens,
+        num_cells=num_tokens,
+        longest=bucket.lengths[np.searchsorted(offsets, starts, "right") - 1],
+    )
+
+
+def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
+    """Cut a stream of lengths into batches; return a table with one row per batch.
+
+    Memory holds a few windows, one batch, and 56 bytes for each batch.
+
+    Args:
+        blocks: the lengths of the kept sequences in any number of arrays, int32.
+        window: sort each run of this many sequences by length; None sorts none.
+    """
+    pieces, start = [], 0
+    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the unfinished batch comes first
+    for block in _sort_windows(blocks, window):
+        waiting.append(block)
+        num_waiting += len(block)
+        if num_waiting < len(waiting[0]):
+            continue  # or a long batch would be copied with every block
+        lengths = np.concatenate(waiting)
+        offsets = limits.cut(lengths)
+        pieces.append(BatchTable.of_batches(lengths, offsets[:-1], first_row=start))
+        waiting, num_waiting = [lengths[offsets[-2] :]], 0
+        start += int(offsets[-2])
+    lengths = np.concatenate(waiting)
+    if len(lengths):
+        pieces.append(BatchTable.of_batches(lengths, limits.cut(lengths), first_row=start))
+    return BatchTable.join(pieces)
+
+
+def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
+    """Join blocks into whole windows, the last one shorter, and sort each, longest first."""
+    step, num_waiting = window or 1, 0
+    waiting = list[np.ndarray]()
+    for block in chain(blocks, [None]):
+        if block is not None:
+            waiting.append(block)
+            num_waiting += len(block)
+        if not num_waiting or (block is not None and num_waiting < step):
+            continue
+        lengths = -np.concatenate(waiting)
+        num_sorted = num_waiting // step * step
+        if window is not None:
+            lengths[:num_sorted].reshape(-1, window).sort(axis=1)
+        if block is None:
+            lengths[num_sorted:].sort()
+            num_sorted = num_waiting
+        yield -lengths[:num_sorted]
+        waiting, num_waiting = [-lengths[num_sorted:]], num_waiting - num_sorted
+
+
+# Batches, and rows that sequences share, from the lengths of all sequences
+
+
+def _cut_arrays(
+    source: PartLengths,
+    pairs: PairLengths | None,
+    options: ResolvedOptions,
+    limits: Sequence[Limits],
+) -> tuple[ArrayOrder, list[BatchTable]]:
+    """Order the kept sequences or pairs, and cut each bucket into batches.
+
+    Args:
+        limits: one per bucket, the largest bucket first.
+    """
+    sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
+    order = _choose_order(sides[0], options)
+    if options.order == "length":
+        for side in reversed(sides):
+            order = order[length_order(side[order], window=options.window)]
+    bounds = [0, len(order)]
+    if len(limits) > 1:
+        numbers = find_limits(limits, *(side[order] for side in sides)).astype(np.uint16)
+        bounds = to_offsets(np.bincount(numbers, minlength=len(limits))).tolist()
+        if (numbers[1:] < numbers[:-1]).any():
+            order = order[np.argsort(numbers, kind="stable")]
+        del numbers
+    found, tables = [side[order] for side in sides], []
+    for (start, end), limit in zip(pairwise(bounds), limits, strict=True):
+        of_bucket = [side[start:end] for side in found]
+        offsets = limit.cut(*of_bucket)
+        if options.order == "none" or options.window is not None:
+            sort_within_batches(order[start:end], of_bucket, offsets)
+        each = [BatchTable.of_batches(side, offsets, first_row=start) for side in of_bucket]
+        tables.append(each[0] if pairs is None else each[0].with_decoder(each[1]))
+    if pairs is None:
+        return ArrayOrder(Rows(order, found[0])), tables
+    decoder = {"decoder_indices": pairs.indices[order], "decoder_lengths": found[1]}
+    return ArrayOrder(Rows(order, found[0], **decoder)), tables
+
+
+def _cut_rows(
+    source: PartLengths, longest: int, options: ResolvedOptions
+) -> tuple[ArrayOrder, BatchTable]:
+    """Fill the rows that the kept sequences share, and put them into batches.
+
+    A batch of `varlen` is one row, or N rows of one length, filled up with padding. A batch of
+    `streams` has the next row of each of B streams.
+    """
+    rows, row_offsets = fill_rows(_list_rows(source.lengths, options), longest, options)
+    offsets, num_rows = row_offsets, options.batch_size
+    if num_rows is not None:
+        offsets = np.append(row_offsets[:-1:num_rows], row_offsets[-1])
+    table = BatchTable.of_batches(rows.lengths, offsets)
+    if not len(table):
+        return ArrayOrder(rows), table
+    if num_rows is None:
+        rounded = round_up(rows.lengths, options.align_sequences)
+        num_cells = np.add.reduceat(rounded, offsets[:-1], dtype=np.int64)
+    else:
+        num_cells = np.full(len(table), num_rows * options.row_length)
+        if options.last_batch == "keep" and not options.carries_state:
+            num_left = len(row_offsets) - 1 - num_rows * (len(table) - 1)
+            num_cells[-1] = num_left * options.row_length
+    table = replace(table, num_cells=num_cells)
+    if rows.piece_starts is not None:
+        is_later = rows.piece_starts > 0
+        is_second = is_later & (rows.piece_starts <= options.row_length)
+        later, second = (
+            np.add.reduceat(mask, offsets[:-1], dtype=np.int64) for mask in (is_later, is_second)
+        )
+        table = replace(table, num_later_pieces=later, num_split_sequences=second)
+    return ArrayOrder(rows), table
+
+
+def _list_rows(lengths: np.ndarray, options: ResolvedOptions) -> Rows:
+    order = _choose_order(lengths, options)
+    return Rows(order, lengths[order])
+
+
+def _choose_order(lengths: np.ndarray, options: ResolvedOptions) -> np.ndarray:
+    """Return the indices of the kept sequences, ascending or shuffled, int64[N]."""
+    is_kept = lengths > 0
+    if not options.shuffle:
+        return np.flatnonzero(is_kept)
+    order = shuffled(len(lengths), seed=options.seed)
+    return order if is_kept.all() else order[is_kept[order]]
+
+
+def find_limits(limits: Sequence[Limits], *sides: np.ndarray) -> np.ndarray:
+    """Return the index in limits of each row's bucket; the largest bucket comes first."""
+    if len(limits) == 1:
+        return np.zeros(len(sides[0]), np.int64)
+    return len(limits) - 1 - find_buckets([limit.key for limit in reversed(limits)], *sides)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from seqpack_cli.batching.layout_rules import SIDES
+from seqpack_cli.batching.options import SIDES
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LayoutRules
+from seqpack_cli.batching.options import LayoutRules
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.layouts import Batch
 

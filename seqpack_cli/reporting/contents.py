@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
+from seqpack_cli.batching.options import LAYOUTS, SIDES
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.json_files import read_json
 from seqpack_cli.files.places import AnyPath, Place

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER
+from seqpack_cli.batching.options import DECODER
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.files.manifest import SIDE, has_tokenizer
 from seqpack_cli.reporting.opened import Opened

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import OptionError
 from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.batch_places import find_place

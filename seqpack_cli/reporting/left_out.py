@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpack_cli.batching.reasons import EMPTY, NO_TARGET, OTHER_SPLITS, OVERFLOW, PASSES
-from seqpack_cli.reporting.wording import count
+from seqpack_cli.batching.selection import EMPTY, NO_TARGET, OTHER_SPLITS, OVERFLOW, PASSES
+from seqpack_cli.reporting.wording import count, show_share
 
 SEQUENCE, PAIR = "sequence", "pair"  # what a ledger counts
 
@@ -16,16 +16,21 @@ def list_not_packed(
 ) -> list[tuple[str, str]]:
     """Return the reasons for which sequences or pairs were not packed, with counts and words.
 
+    The share is that of all tokens, without those of other splits.
+
     Args:
         ledger: of a side; for pairs what `add_up_sides` returns.
         options: those recorded in the manifest of the shards.
     """
     num_tokens = ledger["num_dropped_tokens"]
+    total = ledger["num_tokens"] - ledger.get("num_repeated_tokens", 0) + sum(num_tokens.values())
+    total -= num_tokens.get(OTHER_SPLITS, 0)
     return [
         (
             reason,
-            f"{count_both(num, num_tokens[reason], noun=noun)} "
-            f"{_spell_reason(reason, options, noun)}",
+            f"{count_both(num, num_tokens[reason], noun=noun)}"
+            + ("" if reason == OTHER_SPLITS else f" ({show_share(num_tokens[reason] / total)})")
+            + f" {_spell_reason(reason, options, noun)}",
         )
         for reason, num in ledger[f"num_dropped_{noun}s"].items()
         if num

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.places import AnyPath, parse_place

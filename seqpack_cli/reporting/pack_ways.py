@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import LAYOUTS, PackOptions
 from seqpack_cli.errors import MAX_COUNT
 
 BATCH_SIZES = (32, 64, 128)
 USUAL_BATCH_SIZE = 64
 NUM_BUCKETS = (4, 8, 16)
-NUM_PAIR_BUCKETS = (8, 32, None)  # the last is the default: by the number of batches
 LEAST_BUDGET = 16_384  # tokens of a batch; more if the longest sequence needs it
 ROW_LENGTHS = (2048, 4096, 8192)
 SPELLED = (
@@ -53,7 +51,7 @@ def list_ways(longest: int) -> list[PackOptions]:
 
 
 def list_pair_ways(longest: int) -> list[PackOptions]:
-    """Return the ways to compare for pairs: layouts x batch sizes or budgets x bucket sets.
+    """Return the ways to compare for pairs: layouts x batch sizes or budgets.
 
     Args:
         longest: tokens of both sides of the longest pair.
@@ -64,12 +62,7 @@ def list_pair_ways(longest: int) -> list[PackOptions]:
     ways.append(PackOptions("padded", batch_size=USUAL_BATCH_SIZE, order="none"))
     padded = [PackOptions("padded", batch_size=size) for size in BATCH_SIZES]
     padded += [PackOptions("padded", max_tokens=budget, count=count) for count in ("max", "sum")]
-    for way in padded:
-        ways.append(way)
-        usual = way.batch_size == USUAL_BATCH_SIZE  # for which more bucket sets are compared
-        for number in NUM_PAIR_BUCKETS if usual else NUM_PAIR_BUCKETS[-1:]:
-            ways.append(replace(way, buckets="auto", num_buckets=number))
-    return ways
+    return ways + padded
 
 
 def spell_options(options: PackOptions) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
+from seqpack_cli.batching.options import DECODER, ENCODER
 from seqpack_cli.reporting.batch_facts import list_batches, spell_keys, spell_padding
 from seqpack_cli.reporting.facts import (
     NOT_PACKED,

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import SIDES
-from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.options import SIDES, PackOptions
+from seqpack_cli.batching.plan import BatchTable, Plan
+from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.workers import Progress
@@ -50,11 +48,9 @@ def compare_pair_plans(
     longest = int(np.add(*(side.num_tokens for side in sides)).max())
     ways = list_pair_ways(longest)
     progress.on_total(len(ways))
-    plans: dict[tuple[Any, ...], dict[str, Any]] = {}
+    plans = []
     for way in ways:
-        found = _measure(source, counts, way)
-        # few batches get few buckets, whatever their maximum
-        plans.setdefault((replace(way, num_buckets=None), str(found["bucket_keys"])), found)
+        plans.append(_measure(source, counts, way))
         progress.on_advance(1)
     both = add_up_sides(list(map(_count, (singles, singles.decoder))))
     names = ("num_pairs", "num_tokens", "num_dropped_pairs", "num_dropped_tokens")
@@ -65,7 +61,7 @@ def compare_pair_plans(
         "decoder_stores": [str(each.path) for each in decoder.folders],
         **{name: both[name] for name in names},
         "longest": [int(side.longest.max()) for side in sides],
-        "plans": list(plans.values()),
+        "plans": plans,
     }
 
 
@@ -76,8 +72,8 @@ def _count(plan: Plan | None) -> dict[str, Any]:
         "num_sequences": plan.table.add_up(plan.table.num_rows),
         "num_tokens": plan.table.add_up(plan.table.num_tokens),
         "num_padding_cells": 0,
-        "num_dropped_sequences": plan.num_dropped_sequences,
-        "num_dropped_tokens": plan.num_dropped_tokens,
+        "num_dropped_sequences": {name: number for name, (number, _) in plan.left_out.items()},
+        "num_dropped_tokens": {name: number for name, (_, number) in plan.left_out.items()},
         "num_repeated_sequences": 0,
         "num_repeated_tokens": 0,
     }
@@ -87,7 +83,7 @@ def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> d
     """Return the numbers of one way."""
     options = way.resolve(pairs=True)
     plan = plan_store(source, options, counts)
-    table, sides, keys = plan.table, plan.table.sides, plan.bucket_keys
+    table, sides = plan.table, plan.table.sides
     num_bytes = count_bytes(table, options, [EntryBytes.of(side) for side in source.sides])
     measured: dict[str, Any] = {
         "options": spell_options(way),
@@ -95,7 +91,7 @@ def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> d
         "padding_ratio": _find_padding_ratio(sides),
         "bytes": table.add_up(num_bytes),
         "most_cells": int(np.add(*(side.num_cells for side in sides)).max()),
-        "bucket_keys": None if keys is None else list(map(list, keys)),
+        "bucket_keys": plan.bucket_keys,
     }
     for name, side in zip(SIDES, sides, strict=True):
         measured[name] = {"padding_ratio": _find_padding_ratio([side])}

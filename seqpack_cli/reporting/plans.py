@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.length_counts import SourceCounts
 from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.plan import BatchTable
+from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.pair_plans import compare_pair_plans
 from seqpack_cli.runs.options import checks_arguments
@@ -65,7 +65,7 @@ def compare_plans(
         DataError: no sequence has a target.
     """
     progress = progress or Progress()
-    source = SelectedStore(store, PackOptions(keep_without_target=keep_without_target))
+    source = SelectedStore(store, PackOptions(keep_without_target=keep_without_target).resolve())
     counts = source.count()
     kept = counts.kept
     longest = int(kept.lengths.max(initial=1))
@@ -102,8 +102,7 @@ def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> d
         "bucket_keys": plan.bucket_keys,
     }
     if options.shares_rows:
-        assert options.max_tokens is not None  # noqa: S101 - resolved
-        num_rows = -(-table.add_up(table.num_tokens) // options.max_tokens)
+        num_rows = -(-table.add_up(table.num_tokens) // options.row_length)
         measured["lower_bound_batches"] = -(-num_rows // (options.batch_size or 1))
         measured["num_split_sequences"] = table.add_up(table.num_split_sequences)
     return measured

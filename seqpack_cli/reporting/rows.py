@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.buckets import find_bucket_key
-from seqpack_cli.batching.layout_rules import LAYOUTS
-from seqpack_cli.batching.pair_buckets import find_pair_buckets
+from seqpack_cli.batching.options import LAYOUTS
+from seqpack_cli.batching.plan import find_buckets
 from seqpack_cli.errors import OptionError
 from seqpack_cli.reporting.batch_places import find_place
 from seqpack_cli.reporting.found_rows import find_in_shards, find_split
@@ -186,7 +185,7 @@ def _describe_shape(batch: Batch, shards: ShardSet) -> dict[str, Any]:
     keys = shards.manifest["bucket_keys"]
     if keys is None or rules.fills_rectangle or shards.side is not None:  # the width is the key
         return shape
-    return {**shape, "bucket_key": find_bucket_key(keys, int(batch.lengths[0]))}
+    return {**shape, "bucket_key": keys[int(find_buckets(keys, batch.lengths[:1])[0])]}
 
 
 def _find_pair_key(shards: ShardSet, index: int) -> dict[str, Any]:
@@ -196,5 +195,4 @@ def _find_pair_key(shards: ShardSet, index: int) -> dict[str, Any]:
         return {}
     # The key that holds the longest rows of both sides holds every pair of the batch.
     longest = [side[index].lengths.max(keepdims=True) for side in shards.sides]
-    pairs = [(first, second) for first, second in keys]
-    return {"bucket_key": keys[int(find_pair_buckets(longest[0], longest[1], pairs)[0])]}
+    return {"bucket_key": keys[int(find_buckets(keys, *longest)[0])]}

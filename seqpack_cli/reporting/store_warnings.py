@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import SIDES
+from seqpack_cli.batching.options import SIDES
 from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.target_warnings import find_warnings

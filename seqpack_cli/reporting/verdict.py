@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
+from seqpack_cli.batching.options import DECODER, ENCODER
 from seqpack_cli.reporting.wording import count
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from seqpack_cli.batching.length_counts import SourceCounts
+from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Workers
 from seqpack_cli.shards.selected_store import SelectedStore

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from seqpack_cli.batching.options import spell_number
 from seqpack_cli.batching.plan import Plan
-from seqpack_cli.batching.shares import spell_number
 from seqpack_cli.files.places import Place, spell_place
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import COUNTS, OF_STORES
@@ -45,10 +45,9 @@ def _finish_side(
 ) -> dict[str, Any]:
     """Return the fields of one side that are known once its shards are made."""
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    ledger["num_dropped_sequences"] = plan.num_dropped_sequences
-    ledger["num_dropped_tokens"] = plan.num_dropped_tokens
-    ledger["num_repeated_sequences"] = plan.num_repeated_sequences
-    ledger["num_repeated_tokens"] = plan.num_repeated_tokens
+    for place, what in enumerate(("sequences", "tokens")):
+        ledger[f"num_dropped_{what}"] = {name: it[place] for name, it in plan.left_out.items()}
+    ledger["num_repeated_sequences"], ledger["num_repeated_tokens"] = plan.repeated
     ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
     check_ledger(ledger, store)
     paths = [{"path": spell_place(each.path, output)} for each in store.folders]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.tokens.kinds import Values

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import DECODER, SIDES
-from seqpack_cli.batching.length_counts import SourceCounts
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.plan import Plan
-from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.batching.options import DECODER, SIDES, ResolvedOptions
+from seqpack_cli.batching.plan import BatchTable, Plan
+from seqpack_cli.batching.selection import OverlongError, SourceCounts
 from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error, pair_overlong_error
+from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error
 from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
@@ -32,7 +29,7 @@ NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 
 
 def plan_store(
-    source: SelectedStore, options: PackOptions, found: SourceCounts | None = None
+    source: SelectedStore, options: ResolvedOptions, found: SourceCounts | None = None
 ) -> Plan:
     """Plan the batches of a store.
 
@@ -49,15 +46,13 @@ def plan_store(
         counts = found or source.count()
         plan = source.plan(options, counts)
     except OverlongError as error:
-        if len(source.sides) > 1:
-            raise pair_overlong_error(source.sides, error) from error
-        raise overlong_error(source.store, options, error) from error
+        raise overlong_error(source.sides, options, error) from error
     if plan.num_batches == 0:
         raise no_batch_error(source.sides, plan, options)
     return plan
 
 
-def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
+def choose_pad_id(store: TokenStore, options: ResolvedOptions) -> int:
     """Return the id that fills padding: from the options, else from the store, else 0.
 
     Raises:
@@ -77,7 +72,7 @@ def choose_pad_id(store: TokenStore, options: PackOptions) -> int:
     return pad_id
 
 
-def describe_substitute_pad_id(store: TokenStore, options: PackOptions) -> str | None:
+def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> str | None:
     """Return a note if padding is filled with an ordinary token for want of a pad token."""
     has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
     if has_choice or not options.pads_rows:
@@ -113,7 +108,7 @@ def check_memory(table: BatchTable, entries: Sequence[EntryBytes]) -> None:
 
 
 def count_bytes(
-    table: BatchTable, options: PackOptions, entries: Sequence[EntryBytes]
+    table: BatchTable, options: ResolvedOptions, entries: Sequence[EntryBytes]
 ) -> np.ndarray:
     """Return the size in bytes of a batch in a shard, for each row of the table.
 
@@ -136,7 +131,9 @@ def count_bytes(
     return num_bytes
 
 
-def cut_shards(table: BatchTable, options: PackOptions, entries: Sequence[EntryBytes]) -> list[int]:
+def cut_shards(
+    table: BatchTable, options: ResolvedOptions, entries: Sequence[EntryBytes]
+) -> list[int]:
     """Distribute batches over files of at most shard_bytes; a larger batch has its own file.
 
     With columns of text a file may be larger, where its texts are longer than the mean.
@@ -164,7 +161,7 @@ def cut_shards(table: BatchTable, options: PackOptions, entries: Sequence[EntryB
     return cuts
 
 
-def count_room(options: PackOptions, entries: Sequence[EntryBytes]) -> int:
+def count_room(options: ResolvedOptions, entries: Sequence[EntryBytes]) -> int:
     """Return how many of a file's shard_bytes are left for batches.
 
     The others are for the header, each of whose numbers may have as many digits as shard_bytes, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import PackOptions, ResolvedOptions, parse_splits
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
@@ -61,22 +61,23 @@ def pack(
     command = spell_command("pack", places, output, options, decoder=others)
     if options.split_name is not None:
         command = None  # which only the library can select
-    out = RunOutput(output, options, overwrite, command)
-    options = options.resolve(pairs=bool(others))
+    resolved = options.resolve(pairs=bool(others))
     with open_workers(executor, progress, (*places, *others, output)) as workers:
-        select, options = _open(places, others, output, options, workers)
-        if options.split is not None and options.split_name is None:
-            return pack_splits(select, options, workers, out)
-        return pack_store(select(options), workers, out)
+        select, resolved = _open(places, others, output, resolved, workers)
+        out = RunOutput(output, options, overwrite, command)
+        splits = parse_splits(resolved)
+        if splits is not None and resolved.split_name is None:
+            return pack_splits(select, resolved, splits, workers, out)
+        return pack_store(select(resolved), workers, out)
 
 
 def _open(
     places: Sequence[Place],
     others: Sequence[Place],
     output: Place,
-    options: PackOptions,
+    options: ResolvedOptions,
     workers: Workers,
-) -> tuple[Selector, PackOptions]:
+) -> tuple[Selector, ResolvedOptions]:
     """Open the stores of a run; return the options with stores named by position.
 
     Args:
@@ -90,7 +91,7 @@ def _open(
     for place in (*places, *others):
         if output.resolve() == place.resolve():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
-    options = name_by_position(options, name_stores(places), [each.name for each in places])
+    options = name_by_position(options, name_stores(places))
     if not others:
         return Selector(store), options
     decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)

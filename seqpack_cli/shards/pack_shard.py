@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER, LAYOUTS
-from seqpack_cli.batching.row_ranges import PlannedRows
-from seqpack_cli.batching.shard_rows import ShardRows, sort_decoder
+from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS
+from seqpack_cli.batching.order import sort_within_batches
+from seqpack_cli.batching.plan import BatchTable, PlannedRows, ShardRows
 from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
@@ -85,9 +84,22 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
 
 
 def order_decoder(rows: ShardRows, layout: str) -> ShardRows:
-    """Return the decoder's rows of pairs in the order that batches of a layout have."""
-    assert rows.decoder is not None  # noqa: S101 - asked for only then
-    return sort_decoder(rows.decoder) if LAYOUTS[layout].needs_sorted_rows else rows.decoder
+    """Return the decoder's rows of pairs in the order that batches of a layout have.
+
+    Sorted ones are longest first, ties in the order of the encoder's.
+    """
+    decoder = rows.decoder or rows
+    if not LAYOUTS[layout].needs_sorted_rows:
+        return decoder
+    order, lengths, offsets = (
+        np.arange(len(decoder.lengths)),
+        decoder.lengths.copy(),
+        decoder.batch_offsets,
+    )
+    sort_within_batches(order, [lengths], offsets)
+    encoder_rows = order - np.repeat(offsets[:-1], np.diff(offsets))
+    indices = decoder.indices[order]
+    return replace(decoder, indices=indices, lengths=lengths, encoder_rows=encoder_rows)
 
 
 class _Side:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
+from seqpack_cli.batching.options import PLAN_VERSION, ResolvedOptions
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import has_tokenizer
@@ -90,7 +90,19 @@ def pack_store(
         run.write_record(done, {"numpy": np.__version__})
         run.finish(manifest, receipts)
     _note_unused_stores(source, manifest, workers)
+    _note_unlabelled(plan, options, workers)
     return manifest, False
+
+
+def _note_unlabelled(plan: Plan, options: ResolvedOptions, workers: Workers) -> None:
+    """Tell the user of batches whose loss on the next token would be NaN: it has no label."""
+    table = plan.table.sides[-1]  # of pairs the decoder's side
+    number = table.add_up(table.longest == 1)
+    if number and not options.carries_state:
+        workers.progress.on_notice(
+            f"{number:,} of {plan.num_batches:,} batches have no next-token label: their sequences "
+            "have one token each; pass --drop-shorter 2"
+        )
 
 
 def _note_unused_stores(source: SelectedStore, manifest: dict[str, Any], workers: Workers) -> None:
@@ -102,7 +114,7 @@ def _note_unused_stores(source: SelectedStore, manifest: dict[str, Any], workers
             workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
 
 
-def is_planned_here(options: PackOptions, workers: Workers, *, pairs: bool) -> bool:
+def is_planned_here(options: ResolvedOptions, workers: Workers, *, pairs: bool) -> bool:
     """Return whether this process reads all lengths, not the workers."""
     return workers.are_local or pairs or needs_array(options) or options.has_passes
 

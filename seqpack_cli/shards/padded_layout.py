@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
 from seqpack_cli.shards.geometry import Geometry

@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import DECODER
+from seqpack_cli.batching.options import DECODER
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.limits import round_up
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.plan import Plan
-from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES
-from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.batching.rows import round_up
+from seqpack_cli.batching.selection import NO_TARGET, OTHER_SPLITS, PASSES, OverlongError
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.tokens.store import TokenStore
@@ -28,45 +27,39 @@ LOOSER_OPTIONS = {
 }
 
 
-def overlong_error(store: TokenStore, options: PackOptions, error: OverlongError) -> OptionError:
-    """Return the error for a sequence that does not fit, with its place in the input."""
-    place = _spell_place(store, error.index)
-    splitting = "--overflow split"
-    if not options.shares_rows:
-        splitting = f"tokenize --max-length {error.limit}"
-    cure = "add a bucket of" if error.option == "--buckets" else f"pass {error.option}"
-    multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
-    needed = int(round_up(np.array(error.length), multiple))
-    return OptionError(
-        f"{store.shown_path}: sequence {error.index} ({place}) has "
-        f"{error.length:,} tokens, {error.option} allows {error.limit:,}",
-        hint=f"{cure} {needed}, drop longer ones with --overflow drop, "
-        f"or split them with {splitting}",
-    )
-
-
-def pair_overlong_error(sides: Sequence[TokenStore], error: OverlongError) -> OptionError:
-    """Return the error for a pair of which a side, or both together, do not fit.
+def overlong_error(
+    sides: Sequence[TokenStore], options: ResolvedOptions, error: OverlongError
+) -> OptionError:
+    """Return the error for a sequence or pair that does not fit, with its place in the input.
 
     Args:
-        sides: the stores of the encoder and of the decoder.
+        sides: the stores of each side.
     """
-    store = sides[error.of_decoder]
-    place = f"{store.shown_path}: sequence {error.index} ({_spell_place(store, error.index)})"
-    cure, dropping = "pass a larger --max-tokens", "drop such pairs with --overflow drop"
-    if error.option == "--buckets":
-        cure = "add a larger bucket"
-    if error.sides:
-        lengths = " and ".join(f"{length:,}" for length in error.sides)
-        found = f"{lengths} tokens on its two sides"
-        allowed = f"--max-tokens allows {error.limit:,} together with --count sum"
-        if error.option == "--buckets":
-            allowed = "no bucket holds both"
-        return OptionError(f"{place} has {found}, {allowed}", hint=f"{cure}, or {dropping}")
-    truncating = f"tokenize --max-length {error.limit} --overflow truncate"
+    test, index, lengths = error.test, error.index, error.lengths
+    store = sides[test.side or 0]
+    place = f"{store.shown_path}: sequence {index} ({_spell_place(store, index)})"
+    if test.side is None:
+        found = " and ".join(f"{length:,}" for length in lengths)
+        allowed = f"--max-tokens allows {test.limit:,} together with --count sum"
+        cure = "pass a larger --max-tokens"
+        if test.option == "--buckets":
+            allowed, cure = "no bucket holds both", "add a larger bucket"
+        return OptionError(
+            f"{place} has {found} tokens on its two sides, {allowed}",
+            hint=f"{cure}, or drop such pairs with --overflow drop",
+        )
+    cure = "add a bucket of" if test.option == "--buckets" else f"pass {test.option}"
+    multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
+    needed = int(round_up(np.array(lengths[test.side]), multiple))
+    hint = f"{cure} {needed}, drop longer ones with --overflow drop, or split them with "
+    hint += "--overflow split" if options.shares_rows else f"tokenize --max-length {test.limit}"
+    if len(sides) > 1:
+        cure = "add a larger bucket" if test.option == "--buckets" else "pass a larger --max-tokens"
+        hint = f"{cure}, drop such pairs with --overflow drop, or cut long documents with "
+        hint += f"tokenize --max-length {test.limit} --overflow truncate"
     return OptionError(
-        f"{place} has {error.length:,} tokens, {error.option} allows {error.limit:,}",
-        hint=f"{cure}, {dropping}, or cut long documents with {truncating}",
+        f"{place} has {lengths[test.side]:,} tokens, {test.option} allows {test.limit:,}",
+        hint=hint,
     )
 
 
@@ -77,16 +70,16 @@ def _spell_place(store: TokenStore, index: int) -> str:
     return f"{origin.store}: {place}" if len(store.folders) > 1 else place
 
 
-def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: PackOptions) -> DataError:
+def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOptions) -> DataError:
     """Return the error for a plan without a batch; it says why sequences were dropped.
 
     Args:
         sides: the stores of each side.
     """
-    of_decoder = {} if plan.decoder is None else plan.decoder.num_dropped_sequences
-    # a document that is empty on one side is counted on the other
-    found = {**of_decoder, **{it: n for it, n in plan.num_dropped_sequences.items() if n}}
-    dropped = {name: number for name, number in found.items() if number}
+    dropped = dict[str, int]()  # a document that is empty on one side is counted on the other
+    for side in (plan.decoder, plan):
+        if side is not None:
+            dropped |= {name: number for name, (number, _) in side.left_out.items() if number}
     place, name = sides[0].shown_path, options.split_name
     if name is not None and len(dropped) > 1:
         place = f"{place}: split {quote(name)}"
@@ -100,7 +93,7 @@ def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: PackOptions
     )
 
 
-def _spell_reason(reason: str, options: PackOptions) -> str:
+def _spell_reason(reason: str, options: ResolvedOptions) -> str:
     if reason == OTHER_SPLITS:
         return "in other splits"
     if reason == NO_TARGET:
@@ -112,7 +105,7 @@ def _spell_reason(reason: str, options: PackOptions) -> str:
     return f"by --{option.replace('_', '-')}" + (f" ({side})" if side else "")
 
 
-def _advise_looser(reason: str, options: PackOptions) -> str:
+def _advise_looser(reason: str, options: ResolvedOptions) -> str:
     if reason == PASSES and options.share is not None:
         return "pass a larger --max-passes"
     if reason.endswith(".empty"):
@@ -120,10 +113,7 @@ def _advise_looser(reason: str, options: PackOptions) -> str:
     reason = reason.rpartition(".")[2]  # of a side
     if reason != "overflow":
         return LOOSER_OPTIONS[reason]
-    if isinstance(options.buckets, tuple) and (
-        options.max_tokens is None
-        or options.pair_keys is not None
-        or options.buckets[-1] <= options.max_tokens
-    ):
+    keys, most = options.keys, options.max_tokens
+    if keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most):
         return "add a larger bucket"
     return "pass a larger --max-tokens"

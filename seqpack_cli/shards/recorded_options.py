@@ -10,13 +10,22 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import SIDES, PackOptions, ResolvedOptions
+from seqpack_cli.batching.plan import list_fits
+from seqpack_cli.batching.selection import (
+    EMPTY,
+    LAST_BATCH,
+    NO_TARGET,
+    OTHER_SPLITS,
+    PASSES,
+    WHERE,
+    list_length_tests,
+)
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import list_options
 from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.pair_reasons import OF_SINGLES, list_pair_reasons
 from seqpack_cli.shards.sides import hold_pairs
 from seqpack_cli.tokens.columns import TARGETS
 
@@ -62,7 +71,7 @@ def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = F
     )
 
 
-def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
+def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
     """Return the options recorded in a manifest, resolved.
 
     Raises:
@@ -77,7 +86,7 @@ def read_options(manifest: dict[str, Any], source: Place) -> PackOptions:
 
 def parse_options(
     values: dict[str, Any], apart: dict[str, Any], source: Place, *, pairs: bool
-) -> PackOptions:
+) -> ResolvedOptions:
     """Return recorded options, resolved.
 
     Args:
@@ -114,7 +123,7 @@ def parse_options(
     return options
 
 
-def check_plan_fields(manifest: dict[str, Any], options: PackOptions, source: Place) -> None:
+def check_plan_fields(manifest: dict[str, Any], options: ResolvedOptions, source: Place) -> None:
     """Raise FolderError if bucket keys or reasons for dropped sequences contradict the options.
 
     Args:
@@ -139,15 +148,14 @@ def to_lists(value: Any) -> Any:
     return [to_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _are_keys(keys: object, options: PackOptions, *, pairs: bool) -> bool:
+def _are_keys(keys: object, options: ResolvedOptions, *, pairs: bool) -> bool:
     if options.buckets is None:
         return keys is None
     widths = _list_widths(keys, num_sides=2 if pairs else 1)
     if not widths:
         return False
-    if options.buckets != "auto":
+    if options.num_buckets is None:
         return bool(keys == to_lists(options.buckets))
-    assert options.num_buckets is not None  # noqa: S101 - resolved
     is_rising = all(low < high for low, high in pairwise(widths))
     multiple = options.pad_to_multiple
     fits = all(1 <= width < MAX_KEY and width % multiple == 0 for key in widths for width in key)
@@ -165,7 +173,7 @@ def _list_widths(keys: object, *, num_sides: int) -> list[list[int]]:
     return found if is_good else []
 
 
-def _describe_keys(options: PackOptions) -> str:
+def _describe_keys(options: ResolvedOptions) -> str:
     if options.buckets is None:
         return "null"
     if options.buckets != "auto":
@@ -173,23 +181,21 @@ def _describe_keys(options: PackOptions) -> str:
     return f"1 to {options.num_buckets} rising multiples of {options.pad_to_multiple}"
 
 
-def _list_reasons(options: PackOptions, manifest: dict[str, Any]) -> set[str]:
+def _list_reasons(options: ResolvedOptions, manifest: dict[str, Any]) -> set[str]:
     """Return the reasons for which sequences may be dropped."""
     columns = (manifest["decoder"] or manifest)["columns"]
     has_targets = any(column["name"] == TARGETS for column in columns)
-    has_keys = isinstance(options.buckets, tuple)
-    by_default = has_keys and options.overflow is None
+    num_sides = 2 if hold_pairs(manifest) else 1
     reasons = {
-        "other_splits": options.split_name is not None,
-        "drop_shorter": options.drop_shorter is not None,
-        "drop_longer": options.drop_longer is not None,
-        "where": bool(options.where),
-        "no_target": has_targets and not options.keep_without_target,
-        "passes": options.has_passes,
-        "overflow": options.overflow == "drop" or by_default,
-        "last_batch": options.last_batch == "drop",
+        OTHER_SPLITS: options.split_name is not None,
+        WHERE: bool(options.where),
+        NO_TARGET: has_targets and not options.keep_without_target,
+        PASSES: options.has_passes,
+        LAST_BATCH: options.last_batch == "drop",
+        **{f"{side}.{EMPTY}": num_sides > 1 for side in SIDES},
     }
+    tests = list_length_tests(options, num_sides)
+    if options.overflow == "drop":
+        tests += list_fits(options, num_sides)
     found = {reason for reason, is_possible in reasons.items() if is_possible}
-    if hold_pairs(manifest):
-        found = found.difference(OF_SINGLES).union(list_pair_reasons(options))
-    return found
+    return found | {test.reason for test in tests}

@@ -10,9 +10,14 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.passes import MAX_PASSES, parse_max_passes
-from seqpack_cli.batching.shares import parse_number, spell_number
+from seqpack_cli.batching.options import (
+    MAX_PASSES,
+    PackOptions,
+    ResolvedOptions,
+    parse_max_passes,
+    parse_number,
+    spell_number,
+)
 from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.places import Place
@@ -44,7 +49,7 @@ def check_stores(stores: list[Any], fields: dict[str, type], source: Place) -> N
         )
 
 
-def check_passes(stores: list[dict[str, Any]], options: PackOptions, source: Place) -> None:
+def check_passes(stores: list[dict[str, Any]], options: ResolvedOptions, source: Place) -> None:
     """Raise FolderError unless the passes of each store are those that the options give.
 
     Args:

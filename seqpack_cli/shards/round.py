@@ -7,8 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seqpack_cli.batching.length_counts import PartLengths
-from seqpack_cli.batching.passes import is_in_round
+from seqpack_cli.batching.selection import PartLengths, is_in_round
 from seqpack_cli.tokens.store import TokenStore
 
 

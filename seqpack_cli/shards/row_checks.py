@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.limits import round_up
+from seqpack_cli.batching.rows import round_up
 from seqpack_cli.shards.row_places import place_in_rows
 
 

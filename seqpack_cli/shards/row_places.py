@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.limits import round_up
+from seqpack_cli.batching.rows import round_up
 from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Tensors

@@ -14,23 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from seqpack_cli.batching.conditions import parse_condition
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER, SIDES
-from seqpack_cli.batching.length_counts import SourceCounts, count_lengths
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.pair_batches import PairLengths
-from seqpack_cli.batching.pair_plan import plan_pairs
-from seqpack_cli.batching.plan import Plan
-from seqpack_cli.batching.reasons import EMPTY
-from seqpack_cli.batching.selection import OverlongError
+from seqpack_cli.batching.options import DECODER, ENCODER, ResolvedOptions, parse_condition
+from seqpack_cli.batching.plan import PairLengths, Plan, plan_batches
+from seqpack_cli.batching.selection import EMPTY, SourceCounts, tally
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.shards.alignment import Alignment
-from seqpack_cli.shards.pair_reasons import (
-    BothTest,
-    Fit,
-    list_fits,
-    list_length_tests,
-)
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.store_conditions import PartTest, make_test
@@ -52,7 +40,7 @@ class SelectedPairs(SelectedStore):
         self,
         store: TokenStore,
         decoder: TokenStore,
-        options: PackOptions,
+        options: ResolvedOptions,
         passes: Sequence[Fraction] | None = None,
         *,
         find_split: PartSplits | None = None,
@@ -72,7 +60,7 @@ class SelectedPairs(SelectedStore):
     def pair_up(self) -> PairLengths:
         """Return the decoder's side of all sequences, with its counts."""
         found = self._count(self._part_decoder_lengths)
-        lone = count_lengths([self.alignment.find_lone_lengths()])  # whose encoder side is empty
+        lone = tally(self.alignment.find_lone_lengths())  # whose encoder side is empty
         left_out = {**found.left_out, f"{ENCODER}.{EMPTY}": lone}
         counts = SourceCounts(found.kept, left_out, found.repeated)
         return PairLengths(self.alignment.decoder_indices, self.alignment.decoder_lengths, counts)
@@ -80,28 +68,24 @@ class SelectedPairs(SelectedStore):
     def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
         """Count the lengths of the encoder's side."""
         found = super().count(first, last)
-        none = {f"{ENCODER}.{EMPTY}": count_lengths([])}  # they have no sequence on this side
+        none = {f"{ENCODER}.{EMPTY}": (0, 0)}  # they have no sequence on this side
         return SourceCounts(found.kept, {**found.left_out, **none}, found.repeated)
 
-    def plan(self, options: PackOptions, counts: SourceCounts) -> Plan:
+    def plan(self, options: ResolvedOptions, counts: SourceCounts) -> Plan:
         """Plan the batches of the pairs."""
-        return plan_pairs(self, self.pair_up(), options, counts, rounds=self.rounds)
+        return plan_batches(self, options, counts, pairs=self.pair_up(), rounds=self.rounds)
 
     def _part_decoder_lengths(self, number: int) -> np.ndarray:
         first, last = self.part_offsets[number : number + 2].tolist()
         lengths: np.ndarray = self.alignment.decoder_lengths[first:last]
         return lengths
 
-    def _test_both(self, test: BothTest) -> PartTest:
-        return lambda number: test(
-            self._all.part_lengths(number), self._part_decoder_lengths(number)
-        )
+    def _part_sides(self, number: int) -> list[np.ndarray]:
+        return [self._all.part_lengths(number), self._part_decoder_lengths(number)]
 
-    def _make_side_tests(self) -> Iterator[tuple[str, PartTest]]:
-        """Yield the tests of the length of each side."""
+    def _make_pair_tests(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield the test of pairs whose encoder's side alone has a sequence."""
         yield f"{DECODER}.{EMPTY}", lambda number: self._part_decoder_lengths(number) > 0
-        for reason, test in list_length_tests(self.options):
-            yield reason, self._test_both(test)
 
     def _make_condition(self, text: str) -> PartTest:
         """Return the test of a condition on a column of either side."""
@@ -121,33 +105,3 @@ class SelectedPairs(SelectedStore):
         """Return the test of pairs whose decoder side has a target."""
         test = make_targets_test(self._decoder_store, of_decoder(self.options))
         return None if test is None else self.alignment.spread(test)
-
-    def _make_fits(self) -> Iterator[tuple[str, PartTest]]:
-        """Yield the tests of pairs that fit a batch, where others are dropped."""
-        for fit in list_fits(self.options):
-            if fit.is_dropped:
-                yield fit.reason, self._test_both(fit.test)
-
-    def _check_fits(self, number: int, is_left: np.ndarray) -> None:
-        """Raise OverlongError for the first pair of a part that does not fit and is not dropped."""
-        for fit in list_fits(self.options):
-            if not fit.is_dropped:
-                wrong = is_left & ~self._test_both(fit.test)(number)
-                if wrong.any():
-                    raise self._refuse(number, int(wrong.argmax()), fit)
-
-    def _refuse(self, number: int, place: int, fit: Fit) -> OverlongError:
-        index = int(self.part_offsets[number]) + place
-        lengths = (
-            int(self._all.part_lengths(number)[place]),
-            int(self._part_decoder_lengths(number)[place]),
-        )
-        limit, side = self.options.max_tokens or 0, fit.reason.partition(".")[0]
-        if side not in SIDES:
-            return OverlongError(index, sum(lengths), fit.option, limit, sides=lengths)
-        which, keys = SIDES.index(side), self.options.pair_keys
-        if fit.option == "--buckets" and keys is not None:
-            limit = max(key[which] for key in keys)
-        if side == DECODER:
-            index = int(self.alignment.decoder_indices[index])
-        return OverlongError(index, lengths[which], fit.option, limit, of_decoder=side == DECODER)

@@ -16,17 +16,27 @@ from functools import cached_property
 
 import numpy as np
 
-from seqpack_cli.batching.length_counts import (
+from seqpack_cli.batching.options import ResolvedOptions, parse_splits
+from seqpack_cli.batching.plan import Plan, list_fits, plan_batches
+from seqpack_cli.batching.selection import (
+    NO_TARGET,
+    OTHER_SPLITS,
+    PASSES,
+    WHERE,
     LengthCounts,
+    LengthTest,
     PartLengths,
     SourceCounts,
+    Tally,
+    add_up,
     count_lengths,
+    count_rounds,
+    count_visits,
+    find_first_rounds,
     join_counts,
+    list_length_tests,
+    tally,
 )
-from seqpack_cli.batching.options import PackOptions, parse_splits
-from seqpack_cli.batching.passes import count_rounds, count_visits, find_first_rounds
-from seqpack_cli.batching.plan import Plan, plan_batches
-from seqpack_cli.batching.reasons import NO_TARGET, OTHER_SPLITS, PASSES, WHERE
 from seqpack_cli.shards.round import Round, join_parts
 from seqpack_cli.shards.store_conditions import PartTest, join_tests, make_test
 from seqpack_cli.shards.store_passes import find_store_passes
@@ -52,7 +62,7 @@ class SelectedStore:
     def __init__(
         self,
         store: TokenStore,
-        options: PackOptions,
+        options: ResolvedOptions,
         passes: Sequence[Fraction] | None = None,
         *,
         find_split: PartSplits | None = None,
@@ -62,7 +72,6 @@ class SelectedStore:
         self.options, self.part_offsets = options, store.part_offsets
         self._all = store
         self._tests = list(self._make_tests(find_split))
-        self._bits: dict[tuple[PartTest, int], np.ndarray] = {}  # by part, once evaluated
         self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
         names = [str(each.path) for each in store.folders]
         self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
@@ -72,7 +81,7 @@ class SelectedStore:
         """Return the stores of each side: the only one."""
         return [self.store]
 
-    def plan(self, options: PackOptions, counts: SourceCounts) -> Plan:
+    def plan(self, options: ResolvedOptions, counts: SourceCounts) -> Plan:
         """Plan the batches of the sequences.
 
         Args:
@@ -114,23 +123,15 @@ class SelectedStore:
         lengths = self.store.part_lengths(number)
         if self.is_whole:
             return lengths
-        taken: np.ndarray = lengths * (self.find_visits(number, lengths) > 0)
+        taken: np.ndarray = lengths * (self.find_visits(number) > 0)
         return taken
 
-    def find_visits(self, number: int, lengths: np.ndarray) -> np.ndarray:
-        """Return how often each sequence of a part is visited, int32.
-
-        Args:
-            lengths: of its sequences. One that the options drop for its length has one visit.
-        """
+    def find_visits(self, number: int) -> np.ndarray:
+        """Return how often each sequence of a part is visited, int32."""
         visits, passes = self._find_taken(number).astype(np.int32), self._find_passes(number)
-        if passes == 1:
-            return visits
-        of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
-        least, most = self.options.drop_shorter or 0, self.options.drop_longer
-        is_inside = lengths >= least if most is None else (lengths >= least) & (lengths <= most)
-        is_inside &= visits > 0
-        np.copyto(visits, self.store.spread(number, of_document), where=is_inside)
+        if passes != 1:
+            of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
+            visits *= self.store.spread(number, of_document)
         return visits
 
     def find_turns(self, number: int, num_rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +140,7 @@ class SelectedStore:
             first_rounds = find_first_rounds(
                 self.store.part_hashes(number), num_rounds, self.options.seed
             )
-            visits = self.find_visits(number, self.store.part_lengths(number))
+            visits = self.find_visits(number)
             both = self.store.spread(number, first_rounds), visits.astype(np.int16)
             self._turns[number] = both
         return self._turns[number]
@@ -155,52 +156,55 @@ class SelectedStore:
         numbers = range(self.store.num_parts)[first:last]
         if self.is_whole:
             return SourceCounts(count_lengths(map(part_lengths, numbers)))
-        kept, repeated = list[LengthCounts](), list[LengthCounts]()
-        reasons = [*(reason for reason, _ in self._tests), *[PASSES] * self.options.has_passes]
-        left_out: dict[str, list[LengthCounts]] = {reason: [] for reason in reasons}
+        kept, repeated = list[LengthCounts](), list[Tally]()
+        left_out: dict[str, list[Tally]] = {reason: [] for reason, _ in self._tests}
+        if self.options.has_passes:
+            left_out[PASSES] = []
         for number in numbers:
             lengths = part_lengths(number)
             is_left = np.ones(len(lengths), bool)
             for reason, test in self._tests:
-                is_taken = self._evaluate(test, number)
-                left_out[reason].append(count_lengths([lengths * (is_left & ~is_taken)]))
+                is_taken = test(number)
+                left_out[reason].append(tally(lengths * (is_left & ~is_taken)))
                 is_left &= is_taken
-            self._check_fits(number, is_left)
             if self._find_passes(number) == 1:
                 kept.append(count_lengths([lengths * is_left]))
                 continue
-            visits = self.find_visits(number, lengths)
+            visits = self.find_visits(number)
+            left_out[PASSES].append(tally(lengths * (is_left & (visits == 0))))
+            repeated.append(tally(lengths.repeat(np.maximum(visits - 1, 0))))
             for num_visits in np.flatnonzero(np.bincount(visits)).tolist():
-                found = count_lengths([lengths * (is_left & (visits == num_visits))])
                 if num_visits:
+                    found = count_lengths([lengths * (visits == num_visits)])
                     kept.append(LengthCounts(found.lengths, found.counts * num_visits))
-                    repeated.append(LengthCounts(found.lengths, found.counts * (num_visits - 1)))
-                elif PASSES in left_out:
-                    left_out[PASSES].append(found)
         return SourceCounts(
             join_counts(kept),
-            {reason: join_counts(counts) for reason, counts in left_out.items()},
-            join_counts(repeated),
+            {reason: add_up(tallies) for reason, tallies in left_out.items()},
+            add_up(repeated),
         )
 
     def _make_tests(self, find_split: PartSplits | None) -> Iterator[tuple[str, PartTest]]:
-        """Yield why sequences are left out, and the test of those that are not."""
-        store, options = self._all, self.options
-        splits = parse_splits(options)
+        """Yield why sequences are left out, and the test of those that are not, in their order."""
+        store, options, splits = self._all, self.options, parse_splits(self.options)
+        num_sides = len(self.sides)
         if splits is not None and options.split_name is not None:
             find = find_split or make_splitter(store, splits)
             wanted = splits.names.index(options.split_name)
-            yield OTHER_SPLITS, lambda number: find(number) == wanted
-        yield from self._make_side_tests()
+            yield OTHER_SPLITS, self._remember(lambda number: find(number) == wanted)
+        yield from self._make_pair_tests()
+        for test in list_length_tests(options, num_sides):
+            yield test.reason, self._test_lengths(test)
         if options.where:
-            yield WHERE, join_tests([self._make_condition(text) for text in options.where])
+            tests = [self._make_condition(text) for text in options.where]
+            yield WHERE, self._remember(join_tests(tests))
         has_target = self._make_targets_test()
         if has_target is not None:
-            yield NO_TARGET, has_target
-        yield from self._make_fits()
+            yield NO_TARGET, self._remember(has_target)
+        for test in list_fits(options, num_sides) if options.overflow == "drop" else ():
+            yield test.reason, self._test_lengths(test)
 
-    def _make_side_tests(self) -> Iterator[tuple[str, PartTest]]:
-        """Yield no test: single sequences are dropped by their length when they are planned."""
+    def _make_pair_tests(self) -> Iterator[tuple[str, PartTest]]:
+        """Yield no test: these are no pairs."""
         yield from ()
 
     def _make_condition(self, text: str) -> PartTest:
@@ -209,36 +213,39 @@ class SelectedStore:
     def _make_targets_test(self) -> PartTest | None:
         return make_targets_test(self._all, self.options)
 
-    def _make_fits(self) -> Iterator[tuple[str, PartTest]]:
-        """Yield no test: see `_make_side_tests`."""
-        yield from ()
+    def _test_lengths(self, test: LengthTest) -> PartTest:
+        return lambda number: test.holds(*self._part_sides(number))
 
-    def _check_fits(self, number: int, is_left: np.ndarray) -> None:
-        """Accept the sequences of a part that are left: see `_make_side_tests`."""
+    def _part_sides(self, number: int) -> list[np.ndarray]:
+        """Return the lengths of a part on each side."""
+        return [self._all.part_lengths(number)]
+
+    def _remember(self, test: PartTest) -> PartTest:
+        """Return a test that is evaluated once for each part: 1 bit for each sequence is kept."""
+        bits: dict[int, np.ndarray] = {}
+
+        def find(number: int) -> np.ndarray:
+            if number not in bits:
+                bits[number] = np.packbits(test(number))
+            count = int(self.part_offsets[number + 1] - self.part_offsets[number])
+            return np.unpackbits(bits[number], count=count).view(bool)
+
+        return find
 
     def _find_passes(self, part: int) -> Fraction:
         return self.passes[self.store.folder_of(part).number]
 
     def _find_taken(self, number: int) -> np.ndarray:
-        """Return which sequences of a part the split and the conditions take, bool."""
+        """Return which sequences of a part every test takes, bool."""
         is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
         for _, test in self._tests:
-            is_taken &= self._evaluate(test, number)
+            is_taken &= test(number)
         return is_taken
-
-    def _evaluate(self, test: PartTest, number: int) -> np.ndarray:
-        num_sequences = int(self.part_offsets[number + 1] - self.part_offsets[number])
-        key = test, number
-        if key not in self._bits:
-            self._bits[key] = np.packbits(test(number))
-        return np.unpackbits(self._bits[key], count=num_sequences).view(bool)
 
     def _count_tokens(self) -> list[int]:
         """Count the tokens of each store that may be visited."""
-        least, most = self.options.drop_shorter or 0, self.options.drop_longer
         num_tokens = [0] * len(self.store.folders)
         for number in range(self.store.num_parts):
             lengths = self.store.part_lengths(number) * self._find_taken(number)
-            lengths = lengths[(lengths >= least) & (most is None or lengths <= most)]
             num_tokens[self.store.folder_of(number).number] += int(lengths.sum(dtype=np.int64))
         return num_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.shards.alignment import Alignment
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
@@ -37,7 +37,7 @@ class Selector:
 
     def __call__(
         self,
-        options: PackOptions,
+        options: ResolvedOptions,
         passes: Sequence[Fraction] | None = None,
         *,
         find_split: PartSplits | None = None,

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, Tensors, find_layout, is_in_range
 from seqpack_cli.shards.shard_columns import (

@@ -18,8 +18,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.batching.layout_rules import ENCODER
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import ENCODER, PackOptions, ResolvedOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped
@@ -134,7 +133,7 @@ class ShardSet:
         return batch
 
     @functools.cached_property
-    def options(self) -> PackOptions:
+    def options(self) -> ResolvedOptions:
         """The options that these shards were packed with."""
         return read_options(self.manifest, self.path / MANIFEST_NAME)
 

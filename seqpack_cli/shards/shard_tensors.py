@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.files.tensor_file import Tensor, sort_tensors
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.geometry import Geometry

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import DECODER, ENCODER, PackOptions
 from seqpack_cli.files.manifest import SIDE
 
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import PackOptions, ResolvedOptions
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
@@ -28,7 +28,7 @@ class SourceSetup:
 
     places: tuple[Place, ...]
     digest: str
-    options: PackOptions
+    options: ResolvedOptions
     passes: tuple[Fraction, ...]
     decoder_places: tuple[Place, ...] = ()  # of pairs
     decoder_digest: str | None = None

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seqpack_cli.batching.options import parse_splits
-from seqpack_cli.batching.shares import spell_number
-from seqpack_cli.batching.splits import Splits
+from seqpack_cli.batching.options import Splits, parse_splits, spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_manifest

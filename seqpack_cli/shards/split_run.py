@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.options import PackOptions, parse_splits
-from seqpack_cli.batching.splits import Splits
+from seqpack_cli.batching.options import ResolvedOptions, Splits
 from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.places import spell_place
 from seqpack_cli.limits import LIMITS
@@ -43,7 +42,11 @@ from seqpack_cli.tokens.store import TokenStore
 
 
 def pack_splits(
-    select: Selector, options: PackOptions, workers: Workers, output: RunOutput
+    select: Selector,
+    options: ResolvedOptions,
+    splits: Splits,
+    workers: Workers,
+    output: RunOutput,
 ) -> tuple[dict[str, Any], bool]:
     """Pack every split of opened stores, each into its own folder.
 
@@ -59,8 +62,7 @@ def pack_splits(
     store = select.store  # whose documents decide
     for side in select.sides:
         choose_pad_id(side, options)  # raises before anything is written
-    started, splits = time.monotonic(), parse_splits(options)
-    assert splits is not None  # noqa: S101 - the caller found splits
+    started = time.monotonic()
     head = _make_head(select, splits, options)
     find = functools.cache(make_splitter(store, splits))  # 2 bytes for each sequence
     entries = describe_splits(store, splits, find)
@@ -99,7 +101,7 @@ def _name_stores(
     return [{**path, **entry} for path, entry in zip(paths, entries, strict=True)]
 
 
-def _make_head(select: Selector, splits: Splits, options: PackOptions) -> dict[str, Any]:
+def _make_head(select: Selector, splits: Splits, options: ResolvedOptions) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
     of_sides = [
         [
@@ -171,7 +173,7 @@ def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = No
     return found
 
 
-def _note_small(entry: dict[str, Any], options: PackOptions, workers: Workers) -> None:
+def _note_small(entry: dict[str, Any], options: ResolvedOptions, workers: Workers) -> None:
     """Tell of a split that is too small to fill a batch."""
     name, num_sequences, num_tokens = (
         entry[field] for field in ("name", "num_sequences", "num_tokens")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.conditions import ONE_EACH, Condition, joins_conditions, parse_condition
+from seqpack_cli.batching.options import Condition, parse_condition
 from seqpack_cli.errors import OptionError, join_items, quote
 from seqpack_cli.tokens.conditions import EQUALITY, OPERATORS, make_integer_test
 from seqpack_cli.tokens.store import StoreFolder, TokenStore
@@ -45,8 +45,6 @@ def join_tests(tests: Sequence[PartTest]) -> PartTest:
 def _choose_hint(store: TokenStore, condition: Condition) -> str:
     """Return what to type instead of a condition that the store refused."""
     name, column = condition.name, store.columns.get(condition.name)
-    if joins_conditions(condition.value):
-        return ONE_EACH
     if condition.is_built_in:
         return HINTS[name]
     if column is None and f"@{name}" in HINTS:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqpack_cli.batching.row_ranges import LengthsChangedError, PlannedRows
-from seqpack_cli.batching.shard_rows import INTO_NEXT, ShardRows
+from seqpack_cli.batching.order import LengthsChangedError
+from seqpack_cli.batching.plan import PlannedRows, ShardRows
+from seqpack_cli.batching.rows import INTO_NEXT
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
 from seqpack_cli.shards.selected_store import SelectedStore

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import xxhash
 
-from seqpack_cli.batching.splits import Splits
+from seqpack_cli.batching.options import Splits
+from seqpack_cli.batching.selection import assign_splits
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.tokens.columns import OVERLAP, Column
@@ -31,9 +32,14 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     Raises:
         OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
-    if splits.by is None:
-        return lambda number: store.spread(number, splits.assign(store.part_hashes(number)))
-    name, place = splits.by, f"--split-by {splits.by}"
+    shares, seed, name = splits.shares, splits.seed, splits.by
+
+    def assign(hashes: np.ndarray) -> np.ndarray:
+        return assign_splits(hashes, shares or (), seed)
+
+    if name is None:
+        return lambda number: store.spread(number, assign(store.part_hashes(number)))
+    place = f"--split-by {name}"
     if name == OVERLAP:
         raise OptionError(
             f"{place}: differs between the pieces of a document, expected one value per document",
@@ -47,9 +53,9 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
 
     def find(number: int) -> np.ndarray:
         values = store.part_column(number, name)
-        if splits.shares is not None:
+        if shares is not None:
             hashes, numbers = hash_values(column, values)
-            found: np.ndarray = splits.assign(hashes)[numbers]
+            found: np.ndarray = assign(hashes)[numbers]
             return found
         texts, numbers = _spell_distinct(column, values)
         place_of = {split: place for place, split in enumerate(splits.names)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.streams import StreamsBatch
 from seqpack_cli.tokens.kinds import Values
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from seqpack_cli.batching.layout_rules import SIDES
+from seqpack_cli.batching.options import SIDES
 from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.outputs import parse_file, publish_alone
 from seqpack_cli.files.places import AnyPath

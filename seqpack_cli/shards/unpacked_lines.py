@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER
+from seqpack_cli.batching.options import DECODER
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.shards.unpacked import UnpackedSequence

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.batching.limits import round_up
+from seqpack_cli.batching.rows import round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import NO_CUTS, describe_fields
 from seqpack_cli.shards.row_checks import check_not_empty, check_padding, check_rows

@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.training.store_dataset import FILLER, Piece
 from seqpack_cli.training.token_sequences import NO_ROW
 

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.batching.buckets import find_bucket_key
-from seqpack_cli.batching.limits import round_up
+from seqpack_cli.batching.rows import round_up
 from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.runs.options import convert
 from seqpack_cli.shards.sequence_arrays import pad_ids
@@ -192,7 +191,8 @@ def _find_width(longest: int, pad_to_multiple: int, bucket_keys: Sequence[int] |
     check_positive("pad_to_multiple", multiple)
     width: int | None = int(round_up(np.array(longest), multiple))
     if bucket_keys is not None:
-        width = find_bucket_key(_check_keys(bucket_keys, multiple), longest)
+        keys = _check_keys(bucket_keys, multiple)
+        width = min((key for key in keys if key >= longest), default=None)
     if width is None:
         raise ValueError(f"a sequence of {longest} ids, the buckets are {bucket_keys}")
     if not width:

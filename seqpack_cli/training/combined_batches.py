@@ -13,7 +13,7 @@ import numpy as np
 from blake3 import blake3
 from torch.utils.data import ConcatDataset, Subset
 
-from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.batching.order import BATCHES, shuffled
 from seqpack_cli.training.alike_shards import check_alike, join_fingerprints
 from seqpack_cli.training.chosen_columns import keep_columns
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_costs import COSTS, TOKENS
-from seqpack_cli.batching.rank_steps import deal_steps, put_first
 from seqpack_cli.errors import check_choice
 from seqpack_cli.runs.options import check_options
+from seqpack_cli.training.batch_costs import COSTS, TOKENS
 from seqpack_cli.training.epoch_plan import EpochPlan
+from seqpack_cli.training.rank_steps import deal_steps, put_first
 from seqpack_cli.training.ranks import MAX_RANKS
 
 NO_BATCH = -1  # in the last step, of a rank that has none

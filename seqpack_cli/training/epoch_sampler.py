@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Sampler, Subset
 
-from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.batching.order import epoch_seed
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.training.combined_batches import find_batches
 from seqpack_cli.training.dealing import NO_BATCH, Dealing, SamplerOptions, deal_epoch

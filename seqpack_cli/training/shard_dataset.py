@@ -15,8 +15,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from torch.utils.data import Dataset, Subset, get_worker_info
 
-from seqpack_cli.batching.batch_costs import count_costs
-from seqpack_cli.batching.shuffle import BATCHES, shuffled
+from seqpack_cli.batching.order import BATCHES, shuffled
 from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
@@ -34,6 +33,7 @@ from seqpack_cli.training.alike_shards import (
     join_fingerprints,
     join_keys,
 )
+from seqpack_cli.training.batch_costs import count_costs
 from seqpack_cli.training.chosen_columns import (
     choose_columns,
     find_texts,

@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.batching import batch_costs
-from seqpack_cli.batching.options import DEFAULT_BATCH_SIZE, PackOptions, parse_splits
+from seqpack_cli.batching.options import (
+    DEFAULT_BATCH_SIZE,
+    PackOptions,
+    ResolvedOptions,
+    parse_splits,
+)
 from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import checks_arguments, convert
@@ -27,6 +31,7 @@ from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.store import check_dropped, name_stores
+from seqpack_cli.training import batch_costs
 from seqpack_cli.training.batch_keys import BatchKeys
 from seqpack_cli.training.chosen_columns import find_texts, list_class_names
 from seqpack_cli.training.collate import OF_LAYOUT, collate_each
@@ -100,7 +105,7 @@ class StoreBatches:
 
     def plan_epoch(self, seed: int | None) -> EpochPlan:
         """Plan batches, shuffled by a seed; None keeps the order of pack."""
-        shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0)
+        shuffling = replace(self.options, shuffle=seed is not None, seed=seed or 0).resolve()
         source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
@@ -173,24 +178,24 @@ class StoreBatches:
         return {**self.__dict__, "_source": None}  # another process opens the stores again
 
 
-def _resolve(options: PackOptions, dataset: StoreDataset) -> PackOptions:
+def _resolve(options: PackOptions, dataset: StoreDataset) -> ResolvedOptions:
     """Check options; return them resolved, with stores named by position."""
     if options.shuffle is not None or options.seed:
         raise ValueError("options has shuffle or seed, which EpochSampler sets: leave them out")
-    options = replace(options, shuffle=False).resolve()
-    if options.carries_state:
+    resolved = replace(options, shuffle=False).resolve()
+    if resolved.carries_state:
         raise OptionError(
             f"layout is {options.layout!r}, which needs shards: its batches keep one order, while "
             "StoreBatches plans new ones for each epoch",
             hint="pack the store with the same options, and open the shards with ShardDataset",
         )
-    splits = parse_splits(options)
-    if splits is not None and options.split_name is None:
+    splits = parse_splits(resolved)
+    if splits is not None and resolved.split_name is None:
         names = " or ".join(map(repr, splits.names))
         raise ValueError(f"options has split without split_name, expected {names}")
     check_dropped(dataset.open_store(), options.drop_column)
     places = dataset.paths
-    return name_by_position(options, name_stores(places), [each.name for each in places])
+    return name_by_position(resolved, name_stores(places))
 
 
 def _check_keys(source: SelectedStore) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqpack_cli.batching.limits import Limits, round_up
+from seqpack_cli.batching.plan import Limits
+from seqpack_cli.batching.rows import round_up
 from seqpack_cli.errors import check_positive
 from seqpack_cli.ranges import copy_ranges
 from seqpack_cli.shards.row_checks import check_not_empty, check_rows

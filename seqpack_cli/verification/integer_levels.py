@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import ENCODER
+from seqpack_cli.batching.options import ENCODER
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet

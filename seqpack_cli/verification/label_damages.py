@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import ENCODER
+from seqpack_cli.batching.options import ENCODER
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import MAX_SEED
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.layouts import Batch

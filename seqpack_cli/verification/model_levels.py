@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import cast
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.varlen import VarlenBatch

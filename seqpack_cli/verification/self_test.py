@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.columns import TARGETS

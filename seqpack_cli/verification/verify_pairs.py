@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import SIDES
+from seqpack_cli.batching.options import SIDES
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import OptionError
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard import Shard

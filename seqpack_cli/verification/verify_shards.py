@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from seqpack_cli.batching.batch_table import BatchTable
 from seqpack_cli.batching.options import PLAN_VERSION
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.places import Place, at

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 
 
 class BatchNumbers(NamedTuple):

@@ -16,11 +16,9 @@ import numpy as np
 from blake3 import blake3
 from shard_reference import batch_cost, slow_cut, slow_length_order
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.buckets import choose_buckets
-from seqpack_cli.batching.length_counts import LengthCounts
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.plan import Plan
+from seqpack_cli.batching.plan import BatchTable, Plan, choose_buckets
+from seqpack_cli.batching.selection import LengthCounts
 
 Row = tuple[int, int, int]  # sequence, start of the row in it, length
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from batching_reference import slow_shuffled
 
-from seqpack_cli.batching.shuffle import BATCHES, STEPS, epoch_seed, shuffled
+from seqpack_cli.batching.order import BATCHES, STEPS, epoch_seed, shuffled
 from seqpack_cli.training.epoch_plan import EpochPlan
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from shard_reference import Arrays, join_batches, lay_out
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch

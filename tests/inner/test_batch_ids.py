@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shard_reference import lay_out, slow_pack
 from torch.nn.utils.rnn import unpack_sequence
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.sequence_arrays import pad_sequence

@@ -13,7 +13,7 @@ import torch
 from shard_reference import LENGTHS, lay_out, make_store, make_texts, to_arrays
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.sequence_arrays import pad_sequence

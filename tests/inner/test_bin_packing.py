@@ -8,7 +8,7 @@ from batching_reference import slow_best_fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.bin_packing import best_fit
+from seqpack_cli.batching.rows import best_fit
 
 
 @st.composite

@@ -10,8 +10,8 @@ from batching_reference import num_cells, slow_fewest_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.buckets import choose_buckets, find_buckets
-from seqpack_cli.batching.length_counts import LengthCounts
+from seqpack_cli.batching.plan import choose_buckets, find_buckets
+from seqpack_cli.batching.selection import LengthCounts
 
 # Few distinct lengths, so that all sets of them can be tried.
 LENGTHS = st.lists(st.integers(1, 9) | st.integers(2**31 - 5, 2**31 - 1), min_size=1, max_size=40)
@@ -89,7 +89,7 @@ def test_choose_buckets_refuses_no_bucket() -> None:
 )
 def test_find_buckets_follows_mxnet(lengths: list[int], keys: list[int]) -> None:
     # mxnet.rnn.BucketSentenceIter: buck = bisect.bisect_left(buckets, len(sentence))
-    numbers = find_buckets(np.array(lengths, np.int32), keys)
+    numbers = find_buckets(keys, np.array(lengths, np.int32))
     assert numbers.dtype == np.int64
     assert numbers.tolist() == [bisect_left(keys, length) for length in lengths]
     for length, number in zip(lengths, numbers.tolist(), strict=True):

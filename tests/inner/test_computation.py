@@ -16,7 +16,7 @@ from shard_reference import lay_out
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.computation import (
     LEAST_DEVIATION,

@@ -25,7 +25,7 @@ from shard_reference import make_shards, make_store, make_texts
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.shuffle import epoch_seed
+from seqpack_cli.batching.order import epoch_seed
 from seqpack_cli.training.dealing import SamplerOptions
 from seqpack_cli.training.epoch_sampler import EpochSampler
 from seqpack_cli.training.shard_dataset import ShardDataset

@@ -11,11 +11,11 @@ from batching_reference import slow_mix
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.hash_mixing import PASSES, ROUNDS, SPLIT, mix, to_bound
+from seqpack_cli.batching.selection import mix, to_bound
 from seqpack_cli.errors import MAX_SEED
 from seqpack_cli.limits import LIMITS
 
-PURPOSES = (SPLIT, PASSES, ROUNDS)
+PURPOSES = SPLIT, PASSES, ROUNDS = ("split", "passes", "rounds")
 HASHES = st.integers(0, 2**64 - 1)
 NUM = 1 << 16
 

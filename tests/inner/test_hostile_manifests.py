@@ -111,7 +111,10 @@ def test_hostile_manifest_of_a_store_is_refused(
         ({"options__buckets": "auto"}, "option num_buckets is None, pack would record 8"),
         ({"options__where": "x = 1"}, "option where is 'x = 1', expected a list"),
         ({"options__where": [1]}, "options that pack does not accept: where is [1], expected a"),
-        ({"options__where": ["x"]}, "options that pack does not accept: --where 'x': ends after"),
+        (
+            {"options__where": ["x"]},
+            "options that pack does not accept: --where 'x': expected a column",
+        ),
         ({"options__more": 1}, "options differ from those of pack in 'more'"),
         ({"options": {}}, "options differ from those of pack in 'align_sequences', 'batch_size'"),
         ({"shards__0__longest": -1}, "field 'longest' is -1, expected a count"),

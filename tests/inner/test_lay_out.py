@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shard_reference import Arrays, join_batches, lay_out, make_store, make_texts
 
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.plan import plan_batches
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.plan import ShardRows, plan_batches
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.layouts import find_layout

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import PLAIN_GEOMETRY, Arrays, join_batches, lay_out, to_arrays
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, check_ids
 from seqpack_cli.shards.padded import PaddedBatch

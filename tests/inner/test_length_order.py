@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shard_reference import slow_length_order
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.batching.length_order import length_order, sort_within_batches
+from seqpack_cli.batching.order import length_order, sort_within_batches
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import sequence_arrays
 
@@ -72,7 +72,7 @@ def test_sort_within_batches_agrees_with_the_slow_one(
     order = np.arange(len(drawn))[::-1].copy()
     with pytest.MonkeyPatch.context() as patch:  # batches of one block, across two, beyond one
         patch.setattr(LIMITS, "rows_per_block", rows_per_block)
-        sort_within_batches(order, lengths, np.array(offsets))
+        sort_within_batches(order, [lengths], np.array(offsets))
     places = [
         start + place
         for start, end in pairwise(offsets)

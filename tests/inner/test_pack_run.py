@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -449,30 +446,6 @@ pack_shard.write_receipt = write_or_die
 options = PackOptions(**eval(sys.argv[3]))
 pack_run.pack(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
 """
-
-
-@pytest.mark.parametrize("values", CONTINUED.values(), ids=CONTINUED)
-def test_pack_that_shuffles_goes_on_after_a_kill_with_the_same_bytes(
-    store: Path, tmp_path: Path, values: dict[str, Any]
-) -> None:
-    options = {**values, "shard_bytes": 1}
-    pack(store, tmp_path / "whole", **options)
-    output = tmp_path / "killed"
-    arguments = [sys.executable, "-c", KILLED, str(store), str(output), repr(options)]
-    ended = subprocess.run(arguments, check=False, cwd=Path(__file__).parents[2])
-    assert ended.returncode == -signal.SIGKILL
-    with pytest.raises(FolderError, match="incomplete run, 1 shard finished"):
-        open_shards(output)
-    assert len(list(output.glob("*.safetensors"))) == 2
-    notices: list[str] = []
-    progress = Progress(on_notice=notices.append)
-    manifest, complete = pack_run.pack(
-        store, output, PackOptions(**options), executor=HERE, progress=progress
-    )
-    num_shards = len(manifest["shards"])
-    assert (num_shards >= 3, complete) == (True, False)
-    assert notices == [f"1 of {num_shards} shards were finished before"]
-    assert read_folder(output) == read_folder(tmp_path / "whole")
 
 
 def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -> None:

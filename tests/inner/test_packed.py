@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shard_reference import slow_pack
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_sequence
 
-from seqpack_cli.batching.length_order import length_order
+from seqpack_cli.batching.order import length_order
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.time_steps import check_batch_sizes, count_alive

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from shard_reference import change_shard, make_store
 
 from seqpack_cli import open_shards, open_store
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import OpenedFolder
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module

@@ -203,22 +203,6 @@ def test_batch_that_the_ledger_calls_too_long_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_first_row_that_is_not_the_planned_one_is_named(
-    good: dict[str, Path], tmp_path: Path
-) -> None:
-    forgery = take_apart(copy_of(good["packed"], tmp_path), 0)
-    first, second = forgery.batches[3].rows, forgery.batches[4].rows
-    first[2], second[1] = second[1], first[2]
-    expected = first[2][0], second[1][0]
-    if len(first[2][2]) != len(second[1][2]):
-        raise AssertionError("expected rows of one length")
-    put_together(forgery)
-    result = run("verify", forgery.path, "--level", "structure")
-    assert result.exit_code == 1
-    assert f"batch 3: row 2: sequence {expected[0]}, the plan has {expected[1]}" in result.stdout
-    assert "plan: compared with the token store (plan version 1)" in result.stdout
-
-
 REASONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no store": (
         lambda path: (path.parent / "store").rename(path.parent / "other"),

@@ -10,8 +10,8 @@ from epoch_reference import slow_deal, slow_put_first
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.rank_steps import STEPS_PER_WINDOW, deal_steps, put_first
-from seqpack_cli.batching.shuffle import shuffled
+from seqpack_cli.batching.order import shuffled
+from seqpack_cli.training.rank_steps import STEPS_PER_WINDOW, deal_steps, put_first
 
 
 @st.composite

@@ -13,8 +13,6 @@ from command import check_refused, run
 
 from seqpack_cli.reporting.opened import find_store
 from seqpack_cli.reporting.page.places import collect_places
-from seqpack_cli.reporting.terminal.selection_lines import show_splits, show_stores
-from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.shard_set import open_shards
 
 PASSES = ("--passes", "a=2,b=0.5", "--batch-size", 4)
@@ -29,28 +27,6 @@ def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (tmp_path / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
         assert run("tokenize", f"{name}.txt", "-o", name).exit_code == 0
     return ["a", "b"]
-
-
-def test_shards_of_several_stores_show_passes_and_counts(stores: list[str]) -> None:
-    packed = run("pack", *stores, "-o", "out", *PASSES).stdout.splitlines()
-    ledger = json.loads(run("inspect", "out", "--json").stdout)["ledger"]
-    half = ledger["stores"][1]["num_sequences"]
-    assert 0 < half < 12
-    share = 40 / (40 + 3 * half)
-    table = [
-        "  store  passes  sequences  tokens   share",
-        f"  ../a        2         20      40  {share:.2%}",
-        f"  ../b      0.5{half:>11}{3 * half:>8}  {1 - share:.2%}",
-    ]
-    assert packed[-5:] == [
-        f"  {12 - half} sequences, {36 - 3 * half} tokens left out by --passes",
-        "  repeated 10 sequences, 20 tokens by --passes",
-        *table,
-    ]
-    shown = run("inspect", "out").stdout
-    assert "\n".join(table) in shown
-    assert "  repeated           10 sequences, 20 tokens by --passes\n" in shown
-    assert "../a: 2 passes, 20 sequences, 40 tokens" in run_page("out")
 
 
 def run_page(path: str) -> str:
@@ -93,40 +69,6 @@ def test_search_of_a_page_finds_the_first_visit_and_the_store(stores: list[str])
             assert (arrays["batches"][index], arrays["rows"][index]) == (number, row)
     assert places["stores"] == [["a", 0], ["b", 10]]
     assert places["sources"] == [["a.txt", 0], ["b.txt", 10]]
-
-
-@pytest.mark.usefixtures("stores")
-def test_all_splits_are_shown_with_what_was_asked_and_found() -> None:
-    arguments = ("pack", "a", "b", "-o", "out", *SPLIT, "--drop-longer", 2)
-    assert run(*arguments).stdout.splitlines()[0] == "out: complete"
-    found = json.loads(run("inspect", "out", "--json").stdout)
-    train, rest = found["splits"]
-    assert (train["share"], rest["share"]) == ("0.5", "0.5")
-    assert train["num_tokens"] + rest["num_tokens"] == 20 + 36
-    assert train["token_share"] == round(train["num_tokens"] / 56, 6)
-    assert train["ledger"] == json.loads(run("inspect", "out/train", "--json").stdout)["ledger"]
-    again = json.loads(run(*arguments, "--json").stdout)
-    assert again["already_complete"]
-    assert again["splits"] == found["splits"]
-    num_longer = train["ledger"]["num_dropped_sequences"]["drop_longer"]
-    lines = run(*arguments).stdout.splitlines()
-    assert lines[0] == "out: already complete"
-    assert lines[1].split() == [
-        *("split", "asked", "found", "documents", "sequences", "tokens", "batches", "shards")
-    ]
-    assert lines[2].split() == [
-        "train",
-        "0.5",
-        f"{train['token_share']:.2%}",
-        *map(str, [train["num_documents"], train["num_sequences"], train["num_tokens"]]),
-        str(train["ledger"]["num_batches"]),
-        "1",
-    ]
-    longer = f"{num_longer} sequences, {3 * num_longer} tokens dropped by --drop-longer"
-    assert f"  train: {longer}" in lines
-    assert not any("other splits" in line for line in lines)
-    assert "\n".join(lines[1:]) in run("inspect", "out").stdout
-    assert "in other splits" in run("inspect", "out/train").stdout
 
 
 @pytest.mark.usefixtures("stores")
@@ -215,30 +157,3 @@ def test_inspect_of_several_folders_needs_vocabulary() -> None:
     result = run("inspect", "a", "b")
     assert result.exit_code == 2
     assert "found 2 folders: only --vocabulary takes several" in result.stderr
-
-
-def test_tables_of_large_numbers_fit_the_terminal() -> None:
-    huge = {"num_packed_sequences": 10**10, "num_packed_tokens": 10**14, "packed_share": 0.5}
-    stores = [{"path": "雨/" * 60, "passes": "0.333333333333", **huge}] * 30
-    counts = dict.fromkeys(("num_documents", "num_sequences", "num_tokens"), 10**13)
-    ledger = {
-        "num_batches": 10**11,
-        "num_dropped_sequences": {},
-        "num_dropped_tokens": {},
-        "num_repeated_sequences": 0,
-    }
-    split = {
-        "name": "x" * 90,
-        "share": "0.123456789012",
-        "token_share": 0.1,
-        "layout": "packed",
-        "num_shards": 10**6,
-        "stores": stores,
-        "ledger": ledger,
-        **counts,
-    }
-    options = {"share": None}
-    found = {"path": "p" * 90, "split_by": "c" * 90, "split_seed": 1, "options": options}
-    lines = show_splits({**found, "stores": stores, "decoder_stores": None, "splits": [split] * 2})
-    assert all(count_columns(line) <= WIDTH for line in [*lines, *show_stores(stores)])
-    assert "  and 14 more stores (all with --json)" in lines

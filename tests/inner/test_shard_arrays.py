@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_shards import KINDS, Kind, draw_shard
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.streams import StreamsBatch

@@ -11,7 +11,7 @@ from batching_reference import slow_shuffled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.shuffle import BATCHES, SEQUENCES, shuffled
+from seqpack_cli.batching.order import BATCHES, SEQUENCES, shuffled
 
 
 @settings(max_examples=50)

@@ -21,9 +21,9 @@ from shard_reference import make_store, make_texts
 from torch.utils.data import BatchSampler, DataLoader
 
 from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.order import epoch_seed
 from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import OverlongError
-from seqpack_cli.batching.shuffle import epoch_seed
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.pack_run import pack
@@ -209,17 +209,6 @@ def count_tokens(batches: Sequence[Any]) -> Counter[int]:
     return counts
 
 
-def test_options_are_chosen_from_all_there_are() -> None:
-    chosen = choose_options()
-    for name, values in CHOICES.items():
-        assert {options.get(name, values[0]) for options in chosen} == {*values}
-    fields = {*PackOptions.__dataclass_fields__} - {"shuffle", "seed", "shard_bytes"}
-    assert fields == {*CHOICES} | SELECTION
-    seen = set().union(*map(pairs_of, chosen))
-    others = set().union(*map(pairs_of, draw_options(1, 300)))
-    assert len(others - seen) <= 2  # found by other draws, but not by these
-
-
 def check_epochs(store: Path, dataset: StoreDataset, folder: Path, options: dict[str, Any]) -> None:
     """Compare an epoch in order and a shuffled one with what pack writes."""
     batches = StoreBatches(dataset, PackOptions(**options))
@@ -233,11 +222,6 @@ def check_epochs(store: Path, dataset: StoreDataset, folder: Path, options: dict
         assert all(counts[index] == LENGTHS[index] for index in counts)  # pieces add up
         num_dropped = sum(written.manifest["ledger"]["num_dropped_sequences"].values())
         assert len(counts) + num_dropped == len(LENGTHS)
-
-
-def test_epoch_is_what_pack_writes(store: Path, dataset: StoreDataset, tmp_path: Path) -> None:
-    for number, options in enumerate(choose_options()):
-        check_epochs(store, dataset, tmp_path / str(number), options)
 
 
 @pytest.mark.slow  # 40 s

@@ -23,7 +23,7 @@ from shard_reference import (
     read_manifest_json,
 )
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.verification.findings import Finding

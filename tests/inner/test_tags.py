@@ -173,7 +173,7 @@ def test_spans_equal_a_slow_reader_character_by_character(
     ],
 )
 def test_wrong_tags_are_a_bad_record(text: Any, value: Any, reason: str) -> None:
-    with pytest.raises(ValueError, match="tags|words"):
+    with pytest.raises(ValueError, match=r"tags|words"):
         STRINGS.read_all([[value], [text]])
     with pytest.raises(BadRecordError) as caught:
         STRINGS.read([value, text])

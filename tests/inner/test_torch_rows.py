@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import lay_out, slow_pack
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.verification.torch_rows import TorchRows, to_torch_rows
 
 CPU = torch.device("cpu")

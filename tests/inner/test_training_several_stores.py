@@ -29,7 +29,7 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.batching.splits import Splits
+from seqpack_cli.batching.options import Splits
 
 LENGTHS = {
     "web": (3, 29, 5, 1, 5, 12, 22, 30, 7, 9, 1, 16, 14, 4, 25, 3, 8, 12, 26, 2),

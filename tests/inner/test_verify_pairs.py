@@ -24,8 +24,7 @@ from shard_reference import (
     safetensors_bytes,
 )
 
-from seqpack_cli.batching.layout_rules import DECODER
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import DECODER, PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard import Shard

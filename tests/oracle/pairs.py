@@ -64,19 +64,12 @@ class PairPlan:
         return plan
 
 
-def make_pair_plan(
-    sides: list[list[PageStore]], layout: str, options: Options, keys: list[Key] | None
-) -> PairPlan:
-    """Follow the steps of the page; the keys of `buckets` "auto" are given."""
+def make_pair_plan(sides: list[list[PageStore]], layout: str, options: Options) -> PairPlan:
+    """Follow the steps of the page."""
     num_sequences = sum(len(store.sequences) for store in sides[0])
-    if options["buckets"] != "auto":
-        keys = options["buckets"] and [tuple(key) for key in options["buckets"]]
+    keys = options["buckets"] and [tuple(key) for key in options["buckets"]]
     plan = PairPlan(keys)
     pairs = _drop(plan, list(_join_sides(*sides)), sides, options)
-    if options["buckets"] == "auto":
-        assert keys == sorted(keys)
-        assert 0 < len(keys) <= options["num_buckets"]
-        assert all(length % options["pad_to_multiple"] == 0 for key in keys for length in key)
     plan.repeated = [pair.lengths for pair in pairs for _ in range(pair.visits - 1)]
     num_rounds = max(1, *(-int(-number // 1) for number in plan.passes))
     by_index = {pair.indices[0]: pair for pair in pairs}
@@ -160,16 +153,15 @@ def _drop(
         check_condition(bare, sides[bare != text.strip()])
     plan.dropped = {reason: [] for reason in _list_reasons(asks_target, options)}
     splits = [list(find_splits(store, options)) if options["split"] else [] for store in sides[0]]
-    left = []
+    left, unfit = list[Pair](), list[Pair]()
     for pair in pairs:
         stores = (sides[0][pair.store], sides[1][pair.store])
         split = splits[pair.store][pair.rows[0]] if options["split"] and pair.lengths[0] else None
         reasons = _find_reasons(pair, stores, split, asks_target, plan.keys, options)
         reason, may_drop = next(reasons, (None, True))
-        if not may_drop:
-            raise Refused(" tokens")
-        if reason is None:
+        if reason is None or not may_drop:
             left.append(pair)
+            unfit += [] if may_drop else [pair]
         else:
             plan.dropped[reason].append(pair.lengths)
     num_tokens = [
@@ -182,6 +174,8 @@ def _drop(
         pair.visits = count_visits(found, options["seed"], plan.passes[pair.store])
         if not pair.visits:
             plan.dropped["passes"].append(pair.lengths)
+    if any(pair.visits for pair in unfit):
+        raise Refused(" tokens")
     return [pair for pair in left if pair.visits]
 
 
@@ -195,7 +189,7 @@ def _list_reasons(asks_target: bool, options: Options) -> list[str]:
     if is_first_split(options) and (options["passes"] or options["share"]):
         names.append("passes")
     is_dropped, by_tokens = options["overflow"] == "drop", options["max_tokens"] is not None
-    has_keys = isinstance(options["buckets"], list) and options["overflow"] != "error"
+    has_keys = isinstance(options["buckets"], list) and is_dropped
     if has_keys or (is_dropped and by_tokens and options["count"] == "max"):
         names += ["encoder.overflow", "decoder.overflow"]
     if has_keys or (is_dropped and by_tokens and options["count"] == "sum"):
@@ -238,12 +232,12 @@ def _find_reasons(
     targets = stores[1].columns.get("targets", {pair.rows[1]: [1]})
     if asks_target and not any(targets[pair.rows[1]]):
         yield "no_target", True
-    if keys is not None and options["buckets"] != "auto":
+    if keys is not None:
         for side in (0, 1):
             if lengths[side] > max(key[side] for key in keys):
-                yield f"{SIDES[side]}.overflow", options["overflow"] != "error"
+                yield f"{SIDES[side]}.overflow", may_drop
         if find_key(lengths, keys) is None:
-            yield "overflow", options["overflow"] != "error"
+            yield "overflow", may_drop
     if options["max_tokens"] is not None:
         rounded = [round_up(length, options["pad_to_multiple"]) for length in lengths]
         for side in (0, 1):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from oracle.selection import Refused, Selected, is_first_split, round_seed
+from oracle.selection import Refused, Selected, is_first_split, list_limits, round_seed
 
 Item = TypeVar("Item")
 SHARED = ("varlen", "streams")  # layouts whose rows are shared by sequences
@@ -98,8 +98,10 @@ def fill_in(layout: str, given: Options, *, has_pairs: bool = False) -> Options:
     elif options["batch_size"] is None and options["max_tokens"] is None:
         options["batch_size"] = 64
     if options["buckets"] == "auto" and options["num_buckets"] is None:
-        options["num_buckets"] = 1024 if has_pairs else 8
+        options["num_buckets"] = 8
     options["shuffle"] = bool(options["shuffle"])
+    if options["shuffle"] and layout not in SHARED and options["order"] == "length":
+        options["window"] = options["window"] or 4096
     has_passes = options["passes"] or options["share"]
     options["seed"] = options["seed"] if options["shuffle"] or has_passes else 0
     if options["share"] and options["max_passes"] is None:
@@ -159,7 +161,7 @@ def make_plan(lengths: list[int], layout: str, options: Options, selected: Selec
 
 
 def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> dict[str, list[int]]:
-    """Return the sequences that step 1 drops, by reason, each visit of them."""
+    """Return the sequences that step 1 drops, by reason."""
     dropped: dict[str, list[int]] = {}
     left = dict(enumerate(lengths))
 
@@ -167,8 +169,7 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         leave_out(reason, [index for index, length in left.items() if is_dropped(length)])
 
     def leave_out(reason: str, found: list[int]) -> None:
-        visits = [index for index in found for _ in range(max(selected.visits[index], 1))]
-        dropped[reason] = dropped.get(reason, []) + visits
+        dropped[reason] = dropped.get(reason, []) + found
         for index in found:
             del left[index]
 
@@ -187,21 +188,13 @@ def _find_dropped(lengths: list[int], options: Options, selected: Selected) -> d
         leave_out("where", [index for index in left if not selected.fits[index]])
     if (has_target := selected.has_target) is not None:
         leave_out("no_target", [index for index in left if not has_target[index]])
+    limits = list_limits(options)
+    if limits and options["overflow"] == "drop":
+        drop("overflow", lambda length: length > min(limits))
     if is_first_split(options) and (options["passes"] or options["share"]):
         leave_out("passes", [index for index in left if not selected.visits[index]])
-    if isinstance(options["buckets"], list):
-        largest = max(options["buckets"])
-        if options["overflow"] == "error":
-            check(largest)
-        elif options["overflow"] == "drop" or any(length > largest for length in left.values()):
-            drop("overflow", lambda length: length > largest)
-    if options["max_tokens"] is not None and options["overflow"] != "split":
-        multiple = options["pad_to_multiple"]
-        limit = options["max_tokens"] // multiple * multiple
-        if options["overflow"] == "drop":
-            drop("overflow", lambda length: length > limit)
-        else:
-            check(limit)
+    for limit in limits:
+        check(limit)
     return dropped
 
 

@@ -94,6 +94,8 @@ def select(stores: list[PageStore], options: Options) -> Selected:
         check_condition(text, stores)
     fits = list[bool]()
     least, most = options["drop_shorter"] or 0, options["drop_longer"] or WRAP
+    if options["overflow"] == "drop":
+        most = min([most, *list_limits(options)])
     in_split, inside, hashes, store_of = [], list[bool](), list[int](), list[int]()
     has_target, has_column = [], any("targets" in store.columns for store in stores)
     asks = has_column and not options["keep_without_target"]
@@ -113,15 +115,23 @@ def select(stores: list[PageStore], options: Options) -> Selected:
     num_rounds = max(1, *(-int(-number // 1) for number in passes))
     seed, visits, rounds = options["seed"], list[int](), [set[int]() for _ in range(num_rounds)]
     for index, number in enumerate(hashes):
-        count = count_visits(
-            number, seed, passes[store_of[index]] if inside[index] else Fraction(1)
-        )
-        count *= in_split[index] and fits[index] and has_target[index]
+        count = count_visits(number, seed, passes[store_of[index]])
+        count *= in_split[index] and inside[index] and fits[index] and has_target[index]
         visits.append(count)
         for place, some in enumerate(rounds):
             if is_in_round(number, seed, place, num_rounds, count):
                 some.add(index)
     return Selected(passes, visits, rounds, in_split, has_target if asks else None, fits)
+
+
+def list_limits(options: Options) -> list[int]:
+    """Return the lengths that single sequences must not exceed, unless they are split."""
+    limits = [max(options["buckets"])] if isinstance(options["buckets"], list) else []
+    if options["max_tokens"] is not None and options["overflow"] != "split":
+        limits.append(
+            options["max_tokens"] // options["pad_to_multiple"] * options["pad_to_multiple"]
+        )
+    return limits
 
 
 def count_visits(number: int, seed: int, passes: Fraction) -> int:

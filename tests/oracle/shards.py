@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from oracle.pairs import Key, make_pair_plan, options_of_side
+from oracle.pairs import make_pair_plan, options_of_side
 from oracle.plan import SHARED, Options, PagePlan, PlannedBatch, fill_in, make_plan, round_up
 from oracle.selection import Refused, find_splits, select, spell
 from oracle.side import COUNTS, STORE_COUNTS, Side, digest_of
@@ -30,10 +30,7 @@ Batches = tuple[PlannedBatch, ...]  # one batch of each side
 
 
 class ShardWriter:
-    """Write the shards of stores, or of pairs with those of the decoder.
-
-    The keys of `buckets` "auto" of pairs are given.
-    """
+    """Write the shards of stores, or of pairs with those of the decoder."""
 
     def __init__(
         self,
@@ -43,10 +40,9 @@ class ShardWriter:
         given: dict[str, Any],
         *,
         decoder: Sequence[PageStore] = (),
-        keys: list[Key] | None = None,
     ) -> None:
         given = dict(given)
-        self.folder, self.layout, self.keys = folder, layout, keys
+        self.folder, self.layout = folder, layout
         padding = given.pop("pad_id", None), given.pop("padding_side", "right")
         self.options: Options = fill_in(layout, given, has_pairs=bool(decoder))
         self.sides = [Side(stores, layout, options_of_side(self.options, ""), padding)]
@@ -68,7 +64,7 @@ class ShardWriter:
             plans = [make_plan(lengths, self.layout, self.options, selected)]
             passes, keys = selected.passes, plans[0].keys
         else:
-            pairs = make_pair_plan(stores, self.layout, self.options, self.keys)
+            pairs = make_pair_plan(stores, self.layout, self.options)
             plans = [pairs.view(side, self.layout) for side in (0, 1)]
             passes, keys = pairs.passes, pairs.keys and [*map(list, pairs.keys)]
         batches = list(zip(*(plan.batches for plan in plans), strict=True))
@@ -82,7 +78,7 @@ class ShardWriter:
         manifest = {
             "format": "seqpack.shards",
             "format_version": 10,
-            "plan_version": 1,
+            "plan_version": 2,
             "layout": self.layout,
             **of_sides[0],
             "padding_side": self.sides[0].padding_side,
@@ -182,12 +178,8 @@ def write_splits(
     given: dict[str, Any],
     *,
     decoder: Sequence[PageStore] = (),
-    keys: dict[str, list[Key]] | None = None,
 ) -> None:
-    """Write a shard set for each split, and the manifest that names them.
-
-    The keys of `buckets` "auto" of pairs are given for each split.
-    """
+    """Write a shard set for each split, and the manifest that names them."""
     folder.mkdir()
     defaults = {"layout": layout, "pad_id": None, "padding_side": "right"}
     apart = {name: given.get(name, value) for name, value in defaults.items()}
@@ -203,7 +195,6 @@ def write_splits(
         ShardWriter(
             *(folder / name, stores, layout, {**given, "split_name": name}),
             decoder=decoder,
-            keys=keys and keys[name],
         ).write()
         chosen = [index for index, found in enumerate(taken) if found == name]
         lengths = [len(ids) for store in stores for ids in store.sequences]

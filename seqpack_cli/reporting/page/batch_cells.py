@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.reporting.batch_places import find_place, sort_by_line, spell_shape
 from seqpack_cli.reporting.page.token_rows import find_special_tokens, show_token
 from seqpack_cli.reporting.row_targets import NONE, judge_pieces

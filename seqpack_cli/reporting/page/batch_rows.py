@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS, LayoutRules
+from seqpack_cli.batching.options import LAYOUTS, LayoutRules
 from seqpack_cli.reporting.contents import has_one_row, measure_batches
 from seqpack_cli.reporting.opened import Opened
 from seqpack_cli.reporting.target_counts import count_targets_of_batches

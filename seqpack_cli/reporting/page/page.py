@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli import __version__
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.outputs import FileKind, publish_alone
 from seqpack_cli.files.places import Place

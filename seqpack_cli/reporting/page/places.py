@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.contents import has_one_row
 from seqpack_cli.reporting.opened import Opened, list_store_names, spell_path

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
+from seqpack_cli.batching.options import LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.batch_places import find_place, spell_place

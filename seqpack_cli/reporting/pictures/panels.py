@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES, LayoutRules
+from seqpack_cli.batching.options import LAYOUTS, SIDES, LayoutRules
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.batch_facts import count_batches
 from seqpack_cli.reporting.batch_places import find_place, sort_by_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from seqpack_cli.batching.layout_rules import ENCODER, LAYOUTS, SIDES
+from seqpack_cli.batching.options import ENCODER, LAYOUTS, SIDES
 from seqpack_cli.reporting.pack_ways import find_best, read_options
 from seqpack_cli.reporting.pictures.colours import DARK, LABEL_BOX, LIGHT, MIDDLE
 from seqpack_cli.reporting.pictures.picture import Panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER, LAYOUTS
+from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.batch_places import list_names, sort_by_line, spell_shape
 from seqpack_cli.reporting.column_facts import list_values

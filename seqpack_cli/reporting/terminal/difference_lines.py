@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
+from seqpack_cli.batching.options import DECODER, ENCODER
 from seqpack_cli.errors import MAX_LISTED_ITEMS, escape_controls
 from seqpack_cli.reporting.terminal.column_difference_lines import cut_alike, show_columns
 from seqpack_cli.reporting.terminal.document_lines import show_documents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import ENCODER, LAYOUTS, SIDES
+from seqpack_cli.batching.options import ENCODER, LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.left_out import PAIR, list_not_packed
 from seqpack_cli.reporting.pack_ways import find_best, read_options

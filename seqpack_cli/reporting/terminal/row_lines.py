@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
+from seqpack_cli.batching.options import DECODER, ENCODER
 from seqpack_cli.errors import join_items
 from seqpack_cli.reporting.batch_places import spell_place
 from seqpack_cli.reporting.column_facts import list_values, select_tags

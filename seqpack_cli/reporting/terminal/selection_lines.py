@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqpack_cli.batching.reasons import OTHER_SPLITS
+from seqpack_cli.batching.selection import OTHER_SPLITS
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.reporting.left_out import PAIR, SEQUENCE, list_not_packed, list_repeated
 from seqpack_cli.reporting.selection_counts import selects_passes
@@ -28,7 +28,7 @@ MAX_SPLITS = 4  # whose stores are shown
 EXACT_BELOW = 1_000_000_000
 GAP = "  "
 HEAD_OF_STORES = ("store", "passes", "sequences", "tokens", "share")
-OF_ENCODER = "documents, sequences, tokens: the encoder's, before pairs are left out"
+OF_ENCODER = "documents, sequences, tokens: the encoder's"
 COUNTS = ("documents", "sequences", "tokens")
 HEAD_OF_SPLITS = ("split", "asked", "found", *COUNTS, "batches", "shards")
 
@@ -87,7 +87,8 @@ def draw_splits(found: dict[str, Any]) -> list[str]:
             entry["name"],
             entry["share"] or "-",
             show_share(entry["token_share"]),
-            *(_show_number(entry[f"num_{name}"]) for name in COUNTS),
+            _show_number(entry["num_documents"]),
+            *(_show_number(entry["ledger"][f"num_{name}"]) for name in COUNTS[1:]),
             _show_number(entry["ledger"]["num_batches"]),
             _show_number(entry["num_shards"]),
         )

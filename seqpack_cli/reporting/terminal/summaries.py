@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import LAYOUTS, SIDES
+from seqpack_cli.batching.options import LAYOUTS, SIDES
 from seqpack_cli.errors import escape_controls, join_items
 from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.batch_facts import count_batches, spell_batches, spell_keys

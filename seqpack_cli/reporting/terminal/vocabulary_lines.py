@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from seqpack_cli.batching.layout_rules import DECODER, ENCODER
+from seqpack_cli.batching.options import DECODER, ENCODER
 from seqpack_cli.errors import escape_controls
 from seqpack_cli.reporting.opened import spell_source
 from seqpack_cli.reporting.wording import WIDTH, count, cut, cut_front, pair, quote_text

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import LAYOUTS
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets

@@ -6,14 +6,12 @@ Each side was checked by itself before. No token store is needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import SIDES
-from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.batching.pair_batches import PairKey, make_pair_limits
-from seqpack_cli.batching.pair_buckets import find_pair_buckets
+from seqpack_cli.batching.options import SIDES, ResolvedOptions
+from seqpack_cli.batching.plan import BatchTable, find_buckets, make_limits
 from seqpack_cli.shards.paired_rows import find_matched_rows
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification.findings import Finding
@@ -23,7 +21,7 @@ LEVEL = "structure"
 
 
 def check_pairs(
-    sides: Sequence[Shard], options: PackOptions, keys: Sequence[PairKey] | None
+    sides: Sequence[Shard], options: ResolvedOptions, keys: Sequence[tuple[int, int]] | None
 ) -> Iterator[Finding]:
     """Yield what is wrong between the sides of a shard.
 
@@ -78,13 +76,13 @@ def _check_ties(decoder: Shard) -> Iterator[Fault]:
 
 
 def _check_sizes(
-    tables: Sequence[BatchTable], options: PackOptions, keys: Sequence[PairKey] | None
+    tables: Sequence[BatchTable], options: ResolvedOptions, keys: Sequence[tuple[int, int]] | None
 ) -> Iterator[Fault]:
     """Yield the batches that break a limit of both sides, or of their bucket."""
     buckets = _find_buckets(tables, keys)
-    for number, limits in enumerate(reversed(make_pair_limits(options, keys))):
-        both = zip(SIDES, tables, (limits.encoder, limits.decoder), strict=True)
-        for name, table, limit in both:
+    for number, limits in enumerate(reversed(make_limits(options, keys))):
+        for side, (name, table) in enumerate(zip(SIDES, tables, strict=True)):
+            limit = replace(limits, key=limits.key[side : side + 1])
             for batch, what in check_limits(table.take(buckets == number), options, limit):
                 yield batch, None, f"{name}: {what}"
     most, num_cells = options.max_tokens, tables[0].num_cells + tables[1].num_cells
@@ -95,7 +93,7 @@ def _check_sizes(
 
 
 def _check_buckets(
-    sides: Sequence[Shard], tables: Sequence[BatchTable], keys: Sequence[PairKey]
+    sides: Sequence[Shard], tables: Sequence[BatchTable], keys: Sequence[tuple[int, int]]
 ) -> Iterator[Fault]:
     """Yield the batches that no bucket holds, and the first row of another bucket."""
     encoder, decoder = sides
@@ -106,15 +104,17 @@ def _check_buckets(
     rows = np.flatnonzero(decoder.tensors["lengths"] > 0)
     first = encoder.tensors["lengths"][find_matched_rows(decoder)[rows]]
     second = decoder.tensors["lengths"][rows]
-    wrong = find_pair_buckets(first, second, keys) != buckets[decoder.arrays.batch_of_rows[rows]]
+    wrong = find_buckets(keys, first, second) != buckets[decoder.arrays.batch_of_rows[rows]]
     if wrong.any():
         place = int(wrong.argmax())
         what = f"a pair of {first[place]} and {second[place]} tokens belongs to another "
         yield *decoder.arrays.find_batch(int(rows[place])), f"{what}bucket than its batch"
 
 
-def _find_buckets(tables: Sequence[BatchTable], keys: Sequence[PairKey] | None) -> np.ndarray:
+def _find_buckets(
+    tables: Sequence[BatchTable], keys: Sequence[tuple[int, int]] | None
+) -> np.ndarray:
     """Return the bucket of each batch, int64; 0 without keys."""
     if keys is None:
         return np.zeros(len(tables[0]), np.int64)
-    return find_pair_buckets(tables[0].longest, tables[1].longest, keys)
+    return find_buckets(keys, tables[0].longest, tables[1].longest)

@@ -7,15 +7,14 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.plan import Plan, count_rows
-from seqpack_cli.batching.selection import OverlongError
-from seqpack_cli.batching.shard_rows import ShardRows
+from seqpack_cli.batching.options import ResolvedOptions
+from seqpack_cli.batching.plan import Plan, ShardRows
+from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.entry_bytes import EntryBytes
@@ -74,18 +73,23 @@ def plan_again(
 
 
 def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
-    options, found = shards.options, None
+    options, found = shards.options, source.count()
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
-    with contextlib.suppress(OverlongError):  # `plan_store` says which sequence it is
-        found = source.count()
-        num_planned = found.kept.num_sequences  # pairs that do not fit are left out of it
-        if shards.decoder is None:
-            num_planned = count_rows(source, found, options)
-        if num_planned > 2 * num_rows + FREE_ROWS:
-            what = f"the options make {num_planned:,} rows of the stores, "
-            what += f"the shards have {num_rows:,}"
-            return Finding(LEVEL, MANIFEST_NAME, what)
+    num_planned = _count_rows(found.kept, options)
+    if num_planned > 2 * num_rows + FREE_ROWS:
+        what = f"the options make {num_planned:,} rows of the stores, "
+        what += f"the shards have {num_rows:,}"
+        return Finding(LEVEL, MANIFEST_NAME, what)
     return PlannedShards(shards, source, plan_store(source, options, found))
+
+
+def _count_rows(kept: LengthCounts, options: ResolvedOptions) -> int:
+    """Count the rows that a plan would have if no last batch is dropped, without filler."""
+    if options.overflow != "split":
+        return kept.num_sequences
+    if options.fill == "chunk":
+        return kept.num_sequences + kept.num_tokens // options.row_length
+    return int((-(-kept.lengths // options.row_length) * kept.counts).sum())
 
 
 class PlannedShards:
@@ -224,13 +228,14 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     if manifest["bucket_keys"] != keys:
         what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "
         yield Finding(LEVEL, MANIFEST_NAME, what + quote(keys))
-    dropped, repeated = (
-        {
-            name: getattr(planned.ledger, name)
-            for name in (f"num_{how}_sequences", f"num_{how}_tokens")
-        }
-        for how in ("dropped", "repeated")
-    )
+    ledger, names = planned.ledger, ("sequences", "tokens")
+    dropped = {
+        f"num_dropped_{name}": {reason: it[place] for reason, it in ledger.left_out.items()}
+        for place, name in enumerate(names)
+    }
+    repeated = {
+        f"num_repeated_{name}": number for name, number in zip(names, ledger.repeated, strict=True)
+    }
     yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
     yield from compare_stores(manifest["stores"], planned.store, planned.source, BY_PLAN)
     if len(shards) == num_batches:

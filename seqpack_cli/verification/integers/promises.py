@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.buckets import find_buckets
-from seqpack_cli.batching.limits import Limits, make_limits, round_up
-from seqpack_cli.batching.options import PackOptions
+from seqpack_cli.batching.options import ResolvedOptions
+from seqpack_cli.batching.plan import BatchTable, Limits, find_buckets, make_limits
+from seqpack_cli.batching.rows import round_up
 
 
 def check_promises(
-    batches: BatchTable, options: PackOptions, keys: Sequence[int] | None
+    batches: BatchTable, options: ResolvedOptions, keys: Sequence[int] | None
 ) -> Iterator[tuple[int, str]]:
     """Yield (batch, what is wrong) for every batch that breaks a limit of the options.
 
@@ -30,13 +29,13 @@ def check_promises(
         return
     bucket = np.zeros(len(batches), np.int64)
     if keys is not None:
-        bucket = find_buckets(batches.longest, keys)
+        bucket = find_buckets(keys, batches.longest)
         yield from _check_buckets(batches, bucket, keys)
     for number, limits in enumerate(reversed(make_limits(options, keys))):
         yield from check_limits(batches.take(bucket == number), options, limits)
 
 
-def check_sizes(batches: BatchTable, options: PackOptions) -> Iterator[tuple[int, str]]:
+def check_sizes(batches: BatchTable, options: ResolvedOptions) -> Iterator[tuple[int, str]]:
     """Yield (batch, what is wrong) for every batch with too many cells, or a row of wrong length.
 
     Args:
@@ -54,7 +53,7 @@ def check_sizes(batches: BatchTable, options: PackOptions) -> Iterator[tuple[int
 
 
 def find_unused_keys(
-    batches: BatchTable, options: PackOptions, keys: Sequence[int] | None
+    batches: BatchTable, options: ResolvedOptions, keys: Sequence[int] | None
 ) -> list[int]:
     """Return the automatically chosen bucket keys that are the width of no batch.
 
@@ -84,13 +83,13 @@ def _check_buckets(
 ) -> Iterator[tuple[int, str]]:
     for index, longest in _find(batches, bucket == len(keys), "longest"):
         yield index, f"a row of {longest} tokens, the largest bucket is {keys[-1]}"
-    is_mixed = find_buckets(batches.shortest, keys) != bucket
+    is_mixed = find_buckets(keys, batches.shortest) != bucket
     for index, shortest, longest in _find(batches, is_mixed, "shortest", "longest"):
         yield index, f"rows of {shortest} and {longest} tokens belong to different buckets"
 
 
 def check_limits(
-    batches: BatchTable, options: PackOptions, limits: Limits
+    batches: BatchTable, options: ResolvedOptions, limits: Limits
 ) -> Iterator[tuple[int, str]]:
     """Check numbers of rows and widths of the batches of one bucket, or of all."""
     most = limits.batch_size

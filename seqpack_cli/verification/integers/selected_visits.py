@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.layout_rules import DECODER
-from seqpack_cli.batching.length_counts import LengthCounts, SourceCounts, iter_parts
-from seqpack_cli.batching.limits import Limits, find_limits, make_limits
-from seqpack_cli.batching.pair_batches import make_pair_limits
-from seqpack_cli.batching.pair_plan import select_side
-from seqpack_cli.batching.selection import OverlongError, Selection, select
-from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.batching.options import DECODER
+from seqpack_cli.batching.plan import Limits, find_limits, make_limits
+from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.finished_manifest import describe_stores
 from seqpack_cli.shards.selected_pairs import SelectedPairs
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.part_files import MAX_LENGTH
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
@@ -48,24 +43,21 @@ def compare_selection(
     if of_stores:
         yield from of_stores
         return
-    try:
-        counts, selection = _select(shards, source)
-    except (OverlongError, DataError, OptionError) as error:
-        yield Finding(LEVEL, MANIFEST_NAME, f"pack refuses these options: {error}")
-        return
-    missing = _MissingVisits(shards)
-    expected = _iter_selected(source, selection.kept)
+    counts = source.count()
+    expected = _iter_selected(source)
     if isinstance(source, SelectedPairs) and shards.side == DECODER:
+        counts = source.pair_up().counts
         expected = _select_decoder(source, expected)
+    missing, left_out = _MissingVisits(shards), dict(counts.left_out)
     for first, lengths, visits in expected:
         packed = coverage.visits[first : first + len(visits)].astype(np.int32)
         missing.add(first, lengths, packed, visits)
     if shards.options.last_batch == "drop":
-        selection.count_dropped("last_batch", *missing.count())
+        left_out[LAST_BATCH] = missing.count()
     yield from missing.find_faults(len(source.rounds))
     dropped = {
-        "num_dropped_sequences": selection.num_dropped_sequences,
-        "num_dropped_tokens": selection.num_dropped_tokens,
+        "num_dropped_sequences": {reason: number for reason, (number, _) in left_out.items()},
+        "num_dropped_tokens": {reason: number for reason, (_, number) in left_out.items()},
     }
     ledger = shards.manifest["ledger"]
     yield from compare_ledger(ledger, dropped, count_repeated(counts), BY_OPTIONS)
@@ -73,9 +65,8 @@ def compare_selection(
 
 def count_repeated(counts: SourceCounts) -> dict[str, int]:
     """Return what the ledger says of visits beyond the first."""
-    repeated = counts.repeated
-    sequences, tokens = (repeated.num_sequences, repeated.num_tokens) if repeated else (0, 0)
-    return {"num_repeated_sequences": sequences, "num_repeated_tokens": tokens}
+    names = ("num_repeated_sequences", "num_repeated_tokens")
+    return dict(zip(names, counts.repeated, strict=True))
 
 
 def compare_ledger(
@@ -116,25 +107,10 @@ def compare_stores(
                 yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
-def _select(shards: ShardSet, source: SelectedStore) -> tuple[SourceCounts, Selection]:
-    """Return the counts of a side, and what is kept and left out of it."""
-    counts = source.count()
-    if not isinstance(source, SelectedPairs):
-        return counts, select(source, counts, shards.options)
-    if shards.side == DECODER:
-        counts = source.pair_up().counts
-    return counts, select_side(source, counts)
-
-
-def _iter_selected(source: SelectedStore, kept: LengthCounts) -> Iterator[Visits]:
+def _iter_selected(source: SelectedStore) -> Iterator[Visits]:
     """Yield what should be packed of each part."""
-    least, most = (kept.lengths[-1], kept.lengths[0]) if len(kept.lengths) else (1, 0)
-    if isinstance(source, SelectedPairs):  # which leaves out by length itself
-        least, most = 1, MAX_LENGTH
     for number, lengths in iter_parts(source.store):
-        visits = source.find_visits(number, lengths)
-        is_kept = (lengths >= least) & (lengths <= most)
-        yield int(source.part_offsets[number]), lengths, visits * is_kept
+        yield int(source.part_offsets[number]), lengths, source.find_visits(number)
 
 
 def _select_decoder(source: SelectedPairs, encoder: Iterator[Visits]) -> Iterator[Visits]:
@@ -149,9 +125,9 @@ def _select_decoder(source: SelectedPairs, encoder: Iterator[Visits]) -> Iterato
 def _make_limits(shards: ShardSet) -> list[Limits]:
     """Return the limits of each bucket; of pairs, those of the last batches of all together."""
     options, keys = shards.options, shards.manifest["bucket_keys"]
+    limits = make_limits(options, keys)
     if shards.side is None:
-        return make_limits(options, keys)
-    limits = make_pair_limits(options, keys)
+        return limits
     rows = [limit.batch_size - 1 for limit in limits if limit.batch_size is not None]
     tokens = [limit.max_tokens - 1 for limit in limits if limit.max_tokens is not None]
     return [Limits(1 + sum(rows) if rows else None, 1 + sum(tokens) if tokens else None)]
@@ -183,7 +159,7 @@ class _MissingVisits:
         if self._may_drop:
             places = np.flatnonzero(missing > 0)
             visits = missing[places].astype(np.int64)
-            buckets = find_limits(lengths[places], self._limits)
+            buckets = find_limits(self._limits, lengths[places])
             np.add.at(self._dropped[0], buckets, visits)
             np.add.at(self._dropped[1], buckets, visits * lengths[places])
 
@@ -203,7 +179,7 @@ class _MissingVisits:
                 (limit.batch_size, limit.max_tokens), found, ("sequences", "tokens"), strict=True
             ):
                 if most is not None and number > num_rounds * (most - 1):
-                    of_bucket = "" if limit.key is None else f" of bucket {limit.key}"
+                    of_bucket = f" of bucket {limit.key[0]}" if limit.key else ""
                     what = f"{number} {name}{of_bucket} are missing, a last batch that is dropped "
                     what += f"has at most {num_rounds * (most - 1)}"
                     yield Finding(LEVEL, MANIFEST_NAME, what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.length_order import sort_within_batches
+from seqpack_cli.batching.order import sort_within_batches
 from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.shards.shard_arrays import ShardArrays
 
@@ -18,7 +18,7 @@ def sort_rows(arrays: ShardArrays) -> ShardArrays:
         return arrays
     tensors, lengths = arrays.tensors, arrays.tensors["lengths"].copy()
     order, offsets = np.arange(len(lengths)), tensors["sequence_offsets"]
-    sort_within_batches(order, lengths, offsets)
+    sort_within_batches(order, [lengths], offsets)
     num_rows = np.diff(offsets)
     widths = np.repeat(np.diff(tensors["data_offsets"]) // num_rows, num_rows)
     starts, data = to_offsets(widths)[:-1], np.empty_like(tensors["data"])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from posixpath import join, normpath
 from typing import Any
 
-from seqpack_cli.batching.reasons import OTHER_SPLITS
+from seqpack_cli.batching.selection import OTHER_SPLITS
 from seqpack_cli.errors import quote
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet

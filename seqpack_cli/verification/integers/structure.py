@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
-from seqpack_cli.batching.layout_rules import DECODER
+from seqpack_cli.batching.options import DECODER
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.locks import LOCK_NAME
 from seqpack_cli.files.manifest import MANIFEST_NAME, tokenizer_name

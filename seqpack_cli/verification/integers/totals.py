@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.shard import Shard

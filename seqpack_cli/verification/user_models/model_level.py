@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from seqpack_cli.batching.batch_table import BatchTable
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import ModelError
 from seqpack_cli.training.collate import OF_LAYOUT
 from seqpack_cli.verification.device import naming_memory

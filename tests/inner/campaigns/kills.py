@@ -238,7 +238,8 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
         changed = [name for name, digest in whole.items() if found.get(name) != digest]
         if changed:
             return f"called complete, other bytes: {changed}"
-        extra = [name for name in found if name not in whole and not LEFTOVER.fullmatch(Path(name).name)]
+        others = [name for name in found if name not in whole]
+        extra = [name for name in others if not LEFTOVER.fullmatch(Path(name).name)]
         return f"called complete, holds {extra}" if extra else None
     allowed = {
         "parent": {-signal.SIGKILL},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqpack_cli.batching.shuffle import STEPS, shuffled
+from seqpack_cli.batching.order import STEPS, shuffled
 from seqpack_cli.errors import check_positive
 
 # At least so many steps are sorted by cost together: the batches of a step then cost about the
