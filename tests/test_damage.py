@@ -791,7 +791,7 @@ def test_plan_of_another_version_leaves_what_the_stores_show(
     copy: Callable[[str], Path], name: str
 ) -> None:
     path = copy(name)
-    change_json(path, lambda manifest: manifest.update(plan_version=2))
+    change_json(path, lambda manifest: manifest.update(plan_version=3))
     assert find(path, "roundtrip") == []
     assert not is_planned(path)
     forgery = take_apart(path)
