@@ -601,15 +601,15 @@ class IdReader:
                 raise BadRecordError(reason, hint)
 
         labels, mask, loss = map(lists.get, ROLES)
-        is_token = np.ones(len(ids), bool) if mask is None else mask != 0
-        starts = to_offsets(lengths)
-        counts = to_offsets(is_token)  # tokens before each entry
-        targets = None
+        is_token, kept, targets = np.ones(len(ids), bool), lengths, None
         if mask is not None:
             refuse((mask != 0) & (mask != 1), "attention_mask", "0 or 1", PACKED_HINT)
-            is_behind = counts[:-1] > np.repeat(counts[starts[:-1]], lengths)  # a token
-            is_hole = is_token & is_behind & ~np.append(True, is_token)[:-1]
+            is_token, starts = mask != 0, to_offsets(lengths)
+            before = to_offsets(is_token)  # tokens before each entry
+            is_inside = before[:-1] > np.repeat(before[starts[:-1]], lengths)  # behind a token
+            is_hole = is_token & is_inside & ~np.append(True, is_token)[:-1]
             refuse(is_hole, "attention_mask", "padding at the ends only", HOLE_HINT)
+            kept = np.diff(before[starts])
         if loss is not None:
             targets = loss != 0
             refuse(targets & (loss != 1), "loss_mask", "0 or 1")
@@ -633,7 +633,6 @@ class IdReader:
         targets = None if targets is None else targets.view(np.uint8)
         if not is_token.all():
             ids, targets = ids[is_token], None if targets is None else targets[is_token]
-        kept = np.diff(counts[starts])
         return IdLists(ids, kept, lengths - kept, targets)
 
 
@@ -1130,9 +1129,9 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
         DataError: there is one, and it is not to be skipped.
     """
     ids, max_id, offsets = block.ids, setup.max_id, block.offsets
-    outside = np.flatnonzero((ids > max_id) | (ids < 0))
-    if not len(outside):
+    if ids.min(initial=0) >= 0 and ids.max(initial=0) <= max_id:
         return block
+    outside = np.flatnonzero((ids > max_id) | (ids < 0))
     is_bad, rejects = np.zeros(len(block.num_sequences), bool), list(block.rejects)
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
     is_bad[bad] = True
