@@ -429,13 +429,7 @@ def _find_fields(
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
     found: dict[Source, set[str]] = {}
-    names: list[str] = []
-    for source in lines[:1]:
-        whole = SourceRange(0, source, 0, source.num_bytes)
-        for block in islice(iter_raw_json(whole, limit, None), 1):
-            for record in block.records[:NUM_SAMPLES]:
-                with contextlib.suppress(ValueError, TypeError):
-                    names += dict(orjson.loads(record))
+    names = _sample_names(lines, limit)
     for source in records:
         if source.format in ARRAYS:
             found[source], more = _check_table(source, fields, options)
@@ -462,6 +456,28 @@ def _find_fields(
             what = f"no {quote(name)}, {has_it.path} has it; expected all sources to be alike"
             hint = f"import them into two stores, or pass --ignore-field {name}"
             raise OptionError(f"{source.path}: {what}", hint)
+    columns = _choose_columns(records, options, how)
+    if not TARGET_ROLES.isdisjoint(roles):
+        columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+    return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
+
+
+def _sample_names(sources: Sequence[Source], limit: int) -> list[str]:
+    """Return the names of the fields of the first records of JSON, for a note."""
+    names: list[str] = []
+    for source in sources[:1]:
+        whole = SourceRange(0, source, 0, source.num_bytes)
+        for block in islice(iter_raw_json(whole, limit, None), 1):
+            for record in block.records[:NUM_SAMPLES]:
+                with contextlib.suppress(ValueError, TypeError):
+                    names += dict(orjson.loads(record))
+    return names
+
+
+def _choose_columns(
+    records: Sequence[Source], options: ImportOptions, how: DocumentOptions
+) -> list[PlannedColumn]:
+    """Return the columns of kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
     readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
     kept = sample_records(records if keep else (), readers, how)
@@ -473,10 +489,7 @@ def _find_fields(
                 f"--keep {option.name}: {what}, expected one value per record",
                 hint="omit it; import keeps numbers, strings, true and false",
             )
-    columns = choose_kinds(keep, kept)
-    if not TARGET_ROLES.isdisjoint(roles):
-        columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
-    return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
+    return choose_kinds(keep, kept)
 
 
 def _check_table(
@@ -589,15 +602,15 @@ class IdReader:
                 raise BadRecordError(reason, hint)
 
         labels, mask, loss = map(lists.get, ROLES)
-        is_token = np.ones(len(ids), bool) if mask is None else mask != 0
-        starts = to_offsets(lengths)
-        counts = to_offsets(is_token)  # tokens before each entry
-        targets = None
+        is_token, kept, targets = np.ones(len(ids), bool), lengths, None
         if mask is not None:
             refuse((mask != 0) & (mask != 1), "attention_mask", "0 or 1", PACKED_HINT)
-            is_behind = counts[:-1] > np.repeat(counts[starts[:-1]], lengths)  # a token
-            is_hole = is_token & is_behind & ~np.append(True, is_token)[:-1]
+            is_token, starts = mask != 0, to_offsets(lengths)
+            before = to_offsets(is_token)  # tokens before each entry
+            is_inside = before[:-1] > np.repeat(before[starts[:-1]], lengths)  # behind a token
+            is_hole = is_token & is_inside & ~np.append(True, is_token)[:-1]
             refuse(is_hole, "attention_mask", "padding at the ends only", HOLE_HINT)
+            kept = np.diff(before[starts])
         if loss is not None:
             targets = loss != 0
             refuse(targets & (loss != 1), "loss_mask", "0 or 1")
@@ -621,7 +634,6 @@ class IdReader:
         targets = None if targets is None else targets.view(np.uint8)
         if not is_token.all():
             ids, targets = ids[is_token], None if targets is None else targets[is_token]
-        kept = np.diff(counts[starts])
         return IdLists(ids, kept, lengths - kept, targets)
 
 
@@ -827,19 +839,20 @@ def _iter_flat(
         number = sum(int((ids == eos).sum()) for ids in before) + first + document + 1
         return f"{source.path}:{number}"
 
-    rest = np.empty(0, dtype)  # of a document whose end was not read yet
-    for more in chain(_iter_ids(source_range, layout, on_read), [None]):
-        ids = rest if more is None else np.concatenate([rest, more]) if len(rest) else more
-        ends = np.flatnonzero(ids == eos) + 1
+    rest = nothing = np.empty(0, dtype)  # of a document whose end was not read yet
+    for more in chain(_iter_ids(source_range, layout, on_read), [nothing]):
+        is_last = more is nothing
+        ids = np.concatenate([rest, more]) if len(rest) else more
+        ends = np.flatnonzero(more == eos) + len(rest) + 1
         is_long = np.diff(ends, prepend=0, append=len(ids)) > limit // dtype.itemsize
-        if start == num_documents == len(ends) == 0 < len(ids) and (more is None or is_long.any()):
+        if start == num_documents == len(ends) == 0 < len(ids) and (is_last or is_long.any()):
             what = f"no id {eos} in {len(ids):,} ids of {dtype}"
             expected = "expected one at the end of each document"
             raise DataError(f"{source.path}: {what}, {expected}", EOS_HINT)
         place = functools.partial(find_place, num_documents)
         if is_long.any():
             raise oversized_error(place(int(is_long.argmax())), limit)
-        if more is None and len(ids):
+        if is_last and len(ids):
             ends = np.append(ends, len(ids))
         if len(ends):
             lengths = np.diff(ends, prepend=0)
@@ -1012,7 +1025,10 @@ def _iter_megatron(
         firsts = index.first_sequences[first : stop + 1].astype(np.int64)
         lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
         ends = to_offsets(lengths)[firsts - firsts[0]] * index.dtype.itemsize
-        place = functools.partial(_number_document, source.path, first + 1)
+
+        def place(document: int, first: int = first) -> str:
+            return f"{source.path}:{first + document + 1}"
+
         if (is_large := np.diff(ends) > limit).any():
             raise oversized_error(place(int(is_large.argmax())), limit)
         has_ids = to_offsets(lengths > 0)[firsts - firsts[0]]
@@ -1024,10 +1040,6 @@ def _iter_megatron(
             left_out={"num_empty_sequences": np.diff(firsts) - np.diff(has_ids)},
         )
         first = stop
-
-
-def _number_document(path: str, first: int, document: int) -> str:
-    return f"{path}:{first + document}"
 
 
 FORMATS = {
@@ -1118,9 +1130,9 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
         DataError: there is one, and it is not to be skipped.
     """
     ids, max_id, offsets = block.ids, setup.max_id, block.offsets
-    outside = np.flatnonzero((ids > max_id) | (ids < 0))
-    if not len(outside):
+    if ids.min(initial=0) >= 0 and ids.max(initial=0) <= max_id:
         return block
+    outside = np.flatnonzero((ids > max_id) | (ids < 0))
     is_bad, rejects = np.zeros(len(block.num_sequences), bool), list(block.rejects)
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
     is_bad[bad] = True
