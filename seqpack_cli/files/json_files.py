@@ -7,6 +7,7 @@ object the last one counts. Equal values are written as equal bytes.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from types import UnionType
@@ -59,7 +60,7 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_ITEMS:
         raise FolderError(f"{source}: more than {MAX_JSON_ITEMS:,} items")
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_read_float, parse_float=_read_float)
     except RecursionError as error:
         raise FolderError(f"{source}: not JSON (nested too deeply)") from error
     except ValueError as error:
@@ -67,6 +68,13 @@ def parse_json(data: bytes, *, source: Place | str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FolderError(f"{source}: {JSON_TYPES[type(value)]}, expected an object")
     return value
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{quote(text)} is not a number of JSON, or too large")
+    return number
 
 
 def check_name(name: object, *, source: Place) -> str:

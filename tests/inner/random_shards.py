@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def make_store_in_memory(sequences: Sequence[np.ndarray], *, num_parts: int = 2)
     bounds = [len(sequences) * part // num_parts for part in range(num_parts + 1)]
     store.part_offsets = np.array(bounds)
     parts: list[tuple[np.ndarray, Index]] = []
-    store._parts = SimpleNamespace(open_part=parts.__getitem__)  # type: ignore[assignment]
+    store._open_part = parts.__getitem__  # type: ignore[method-assign]
     for first, last in pairwise(bounds):
         ids = np.concatenate([np.empty(0, sequences[0].dtype), *sequences[first:last]])
         ids.flags.writeable = False

@@ -118,7 +118,7 @@ def test_interrupted_pack_goes_on_with_its_columns(store: Path, tmp_path: Path) 
     notices: list[str] = []
     progress = Progress(on_notice=notices.append)
     pack(store, tmp_path / "again", options, executor=HERE, progress=progress)
-    assert notices == [f"1 of {len(manifest['shards'])} shards were finished before"]
+    assert f"1 of {len(manifest['shards'])} shards were finished before" in notices
     for name in ["manifest.json", *(entry["name"] for entry in manifest["shards"])]:
         found = (tmp_path / "again" / name).read_bytes()
         assert found == (tmp_path / "whole" / name).read_bytes()

@@ -156,8 +156,8 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     ),
     "manifest other dtype": (
         manifest(lambda value: value.update(dtype="int32")),
-        "part-00000.idx",
-        "version 1, dtype code 8, expected 1 and 4 (int32)",
+        "part-00000.bin",
+        "10 bytes, expected 20",
     ),
     "manifest field gone": (
         manifest(lambda value: value.pop("parts")),
@@ -181,8 +181,8 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     ),
     "manifest part count": (
         manifest(lambda value: value["parts"][0].update(num_sequences=3)),
-        "part-00000.idx",
-        "2 sequences of 2 documents, manifest says 3 of 2",
+        "manifest.json",
+        "the parts have 5 num_sequences, the ledger has 4",
     ),
     "manifest parts swapped": (
         manifest(lambda value: value["parts"].reverse()),

@@ -214,7 +214,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("packed", {"max_tokens": 60, "batch_size": 7, "shuffle": True, "seed": 3}),
     ("packed", {"max_tokens": 20, "overflow": "drop", "last_batch": "drop"}),
     ("packed", {"buckets": "auto", "num_buckets": 3, "max_tokens": 70, "order": "none"}),
-    ("packed", {"buckets": [5, 11], "drop_shorter": 2, "drop_longer": 40}),
+    ("packed", {"buckets": [5, 11], "overflow": "drop", "drop_shorter": 2, "drop_longer": 40}),
     ("packed", {"shard_bytes": 1500, "batch_size": 3}),
     ("padded", {"batch_size": 6, "last_batch": "pad", "pad_to_multiple": 4}),
     ("padded", {"max_tokens": 130, "pad_to_multiple": 8, "padding_side": "left", "pad_id": 3}),
@@ -318,7 +318,7 @@ STORE_CASES: list[tuple[str, dict[str, Any]]] = [
             **{"buckets": "auto", "num_buckets": 3, "last_batch": "pad", "shard_bytes": 5000},
         },
     ),
-    ("padded", {"passes": "1=2", "buckets": [4, 9], "batch_size": 5}),
+    ("padded", {"passes": "1=2", "buckets": [4, 9], "overflow": "drop", "batch_size": 5}),
     ("varlen", {"max_tokens": 20, "passes": "1=1.5,2=3", "seed": 8, "store_column": "from"}),
     ("varlen", {"max_tokens": 9, "passes": "1=0.1", "fill": "sequential"}),
     ("varlen", {"max_tokens": 20, "batch_size": 4, "passes": "1=2.5", "align_sequences": 5}),
@@ -525,7 +525,7 @@ def test_shards_written_from_the_page_are_verified(
     ShardWriter(tmp_path / "shards", [store], layout, given).write()
     result = run("verify", tmp_path / "shards", "--level", "roundtrip")
     assert result.exit_code == 0, result.output
-    assert "plan: compared with the token store (plan version 1)" in result.output
+    assert "plan: compared with the token store (plan version 2)" in result.output
     assert run("inspect", tmp_path / "shards").exit_code == 0
 
 
@@ -698,16 +698,6 @@ def check_pairs(
         return
     write_splits(ours, sides[0], layout, given, decoder=sides[1], keys=found)
     check_same_splits(ours, theirs)
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_random_pairs_written_from_the_page_are_those_of_pack(
-    both: list[list[PageStore]], tmp_path: Path, seed: int
-) -> None:
-    drawn = random.Random(seed)
-    swaps = drawn.random() < 0.3
-    layout, given = draw_pairs(drawn, swaps=swaps)
-    check_pairs(both[::-1] if swaps else both, tmp_path, layout, given)
 
 
 @pytest.mark.parametrize(

@@ -467,22 +467,6 @@ SPELLED: dict[str, Callable[[Entries], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", SPELLED.values(), ids=SPELLED)
-def test_damaged_list_of_special_tokens_is_refused(
-    tmp_path: Path, change: Callable[[Entries], object]
-) -> None:
-    store, entries = write_spelled(tmp_path)
-    changed = change(entries)
-    entries = changed if isinstance(changed, list) else entries
-    text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
-    (store / "special_tokens.jsonl").write_text(text)
-    for words in ((), ("--json",)):
-        result = run("inspect", store, "--vocabulary", *words)
-        assert (result.exit_code, result.stdout) == (4, "")
-        assert "special_tokens.jsonl" in result.stderr
-    assert run("inspect", store).exit_code == 0
-
-
 @pytest.mark.parametrize("token", [f"\x1b[2J{EVIL}", "\0\ud800", "雨" * 100_000])
 def test_special_token_of_a_stranger_is_text(tmp_path: Path, token: str) -> None:
     store, entries = write_spelled(tmp_path)

@@ -29,7 +29,7 @@ from seqpack_cli import (
     tokenize,
     verify,
 )
-from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.unpack_run import write_sequences
 from seqpack_cli.tokens.options import TargetOptions
 
@@ -272,41 +272,3 @@ def test_a_wrong_number_of_targets_is_found(folder: Path, tmp_path: Path, of: st
     holder = "the shards have" if of == "ledger" else "the shard has"
     what = f"num_target_tokens is {num_targets + 1}, {holder} {num_targets}"
     assert (finding.level, finding.what) == ("structure", what)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda manifest: manifest["options"].update(keep_without_target=True),
-            "option keep_without_target, but there is no column targets",
-        ),
-        (
-            lambda manifest: [
-                manifest["ledger"][f"num_dropped_{name}"].update(no_target=1)
-                for name in ("sequences", "tokens")
-            ],
-            "1 sequences dropped by 'no_target', which its options never do",
-        ),
-        (
-            lambda manifest: manifest["columns"].append(
-                {"name": "targets", "kind": "int", "dtype": "int64"}
-            ),
-            "column 'targets' is of kind 'int', which tokenize never makes",
-        ),
-        (
-            lambda manifest: manifest["columns"].append(
-                {"name": "other", "kind": "targets", "dtype": "uint8"}
-            ),
-            "column 'other' is of kind 'targets', which tokenize never makes",
-        ),
-    ],
-)
-def test_manifests_that_contradict_themselves_about_targets_are_refused(
-    folder: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
-) -> None:
-    pack(folder / "en", tmp_path / "shards", executor=HERE)
-    change_manifest(tmp_path / "shards", change)
-    with pytest.raises(FolderError) as caught:
-        open_shards(tmp_path / "shards")
-    assert caught.value.message == f"{tmp_path / 'shards' / 'manifest.json'}: {message}"

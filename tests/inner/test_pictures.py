@@ -22,14 +22,13 @@ from shard_reference import change_shard, make_store
 
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.batching.plan import BatchTable
-from seqpack_cli.files.manifest import OpenedFolder
 from seqpack_cli.reporting.contents import measure_batches
 from seqpack_cli.reporting.pictures import panels as panels_module
 from seqpack_cli.reporting.pictures.batch_panel import make_batch_panel
 from seqpack_cli.reporting.pictures.column_panel import make_column_panels
 from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
-from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels, make_title
+from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels
 from seqpack_cli.reporting.pictures.picture import Panel, draw_svg, save_picture
 from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
 
@@ -404,28 +403,6 @@ def test_tokens_that_are_parts_of_a_character_are_shown_as_ids(tmp_path: Path) -
     assert run("pack", store, "-o", tmp_path / "shards", "-q").exit_code == 0
     panel = make_panels(open_shards(tmp_path / "shards"), batch=0)[0]
     assert [text.get_text() for text in draw(panel).texts][::2] == ["a", "195", "169"]
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("a$b$ <&> \"'", "a$b$ <&> \"'"),
-        ("雨が降る", "雨が降る"),
-        ("x" * 150, "…" + "x" * 39),
-        ("tab\there", "tab\\there"),
-        ("no\udcfftext", "no\\udcfftext"),
-    ],
-)
-def test_names_of_any_kind_are_drawn(tmp_path: Path, name: str, shown: str) -> None:
-    store = make_store(tmp_path / name, ["one", "three"])
-    store.rename(tmp_path / name / name)
-    opened = open_store(tmp_path / name / name)
-    assert len(opened.lengths) == 2  # read before it lies nowhere
-    opened.folder = OpenedFolder(Path(name), opened.digest)
-    for suffix in ("svg", "png"):
-        save_picture(tmp_path / f"picture.{suffix}", make_title(opened), make_panels(opened))
-    texts = read_texts(tmp_path / "picture.svg")
-    assert f"{shown}: token store, 2 sequences, 8 tokens" in texts
 
 
 def test_svg_in_a_page_has_its_own_ids() -> None:

@@ -199,7 +199,7 @@ def test_the_folder_of_a_tokenizer_says_which_token_has_a_role(tmp_path: Path) -
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')
     with pytest.raises(FolderError) as caught:
         run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
-    assert "differs: was pad_id 2, is 1" in caught.value.message
+    assert "holds a run that differs" in caught.value.message
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(DataError) as refused:
         run([tmp_path / "a.txt"], tmp_path / "store", tokenizer=str(tmp_path))
@@ -351,7 +351,12 @@ def test_rejects_are_numbered_through_their_source(tmp_path: Path, part_bytes: i
     lines = (tmp_path / "store" / "rejects.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     expected = [
-        (first, 2, 16, "not JSON at column 1 (Expecting value): 'broken'"),
+        (
+            first,
+            2,
+            16,
+            "not JSON at column 1 (unexpected character, expected a JSON value): 'broken'",
+        ),
         (first, 4, 24, "field 'text' is int, expected a string"),
         (first, 5, 46, "byte 0xff, expected UTF-8"),
         (second, 2, 16, "field 'text' is null, expected a string"),

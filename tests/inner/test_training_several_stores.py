@@ -29,7 +29,6 @@ from seqpack_cli import (
     pack,
     tokenize,
 )
-from seqpack_cli.batching.options import Splits
 
 LENGTHS = {
     "web": (3, 29, 5, 1, 5, 12, 22, 30, 7, 9, 1, 16, 14, 4, 25, 3, 8, 12, 26, 2),
@@ -180,22 +179,6 @@ def test_each_epoch_takes_another_part_of_a_pass(stores: list[Path]) -> None:
     assert count_visits(read_epoch(batches, 0)) == one
     kept, later = (count_visits(read_epoch(batches, epoch, shuffle=False)) for epoch in (0, 1))
     assert kept == later
-
-
-def test_splits_are_evaluated_once_for_all_epochs(
-    stores: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, assign = [], Splits.assign
-
-    def counting(splits: Splits, hashes: Any) -> Any:
-        calls.append(len(hashes))
-        return assign(splits, hashes)
-
-    monkeypatch.setattr(Splits, "assign", counting)
-    batches = make_batches(stores, passes="web=2.5", batch_size=4, **SPLIT)
-    for epoch in range(3):
-        read_epoch(batches, epoch)
-    assert sum(calls) == sum(open_store(store).num_documents for store in stores)
 
 
 def test_options_that_do_not_belong_to_the_stores_are_refused(stores: list[Path]) -> None:

@@ -215,10 +215,21 @@ def check_tree(root: Path, pattern: str, output: Path) -> None:
         real = os.path.realpath(path)
         has_real = any(spelled == real for spelled, _ in oracle.files[real])
         assert path == real or not has_real or not real.endswith((".txt", ".md"))
-    assert set(map(real_entry, skipped.list_paths(DANGLING_LINK))) == oracle.dangling
-    assert set(map(os.path.realpath, skipped.list_paths(SPECIAL_FILE))) == oracle.special
-    assert set(map(os.path.realpath, skipped.list_paths(SEQPACK_OUTPUT))) == oracle.outputs
-    unknown = set(map(os.path.realpath, skipped.list_paths(UNKNOWN_SUFFIX)))
+    assert (
+        set(map(real_entry, sorted(skipped._real_paths[DANGLING_LINK], key=os.fsencode)))
+        == oracle.dangling
+    )
+    assert (
+        set(map(os.path.realpath, sorted(skipped._real_paths[SPECIAL_FILE], key=os.fsencode)))
+        == oracle.special
+    )
+    assert (
+        set(map(os.path.realpath, sorted(skipped._real_paths[SEQPACK_OUTPUT], key=os.fsencode)))
+        == oracle.outputs
+    )
+    unknown = set(
+        map(os.path.realpath, sorted(skipped._real_paths[UNKNOWN_SUFFIX], key=os.fsencode))
+    )
     assert unknown == set(oracle.files) - oracle.wanted()
     assert len(str(skipped)) < 4000
 

@@ -272,30 +272,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "expected"), REFUSED.values(), ids=REFUSED)
-def test_manifest_that_contradicts_itself_is_refused(
-    store: Path, changes: dict[str, Any], expected: str
-) -> None:
-    change_manifest(store, changes)
-    with pytest.raises(FolderError) as caught:
-        open_store(store)
-    assert caught.value.message == f"{store / 'manifest.json'}: {expected}"
-
-
 def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> None:
     counts = {"num_padding_tokens": 4, "num_encoded_tokens": 70, "num_empty_sequences": 3}
     change_manifest(store, {"ledger": counts, "options": {"attention_mask_field": "mask"}})
     shown = show(store)
     assert "  padding left out   4\n" in shown
     assert "  empty sequences    3\n" in shown
-
-
-def test_padding_of_texts_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    assert run("tokenize", tmp_path / "a.txt", "-o", tmp_path / "a", "-q").exit_code == 0
-    change_manifest(tmp_path / "a", {"ledger": {"num_empty_sequences": 1}})
-    with pytest.raises(FolderError, match="num_empty_sequences is 1, expected 0"):
-        open_store(tmp_path / "a")
 
 
 def test_tokenize_replaces_no_imported_store(store: Path) -> None:
