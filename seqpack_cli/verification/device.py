@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpack_cli.errors import MachineError
+from seqpack_cli.errors import MachineError, OptionError
 
 NUM_READERS = 2  # threads that read and send while the device computes
 THREADED_SIZE = 256  # hidden sizes from here on are faster with several threads
@@ -38,9 +38,12 @@ def open_device(name: str) -> torch.device:
     """Return the torch device of a name.
 
     Raises:
+        OptionError: the name is not cpu, cuda or cuda:N.
         MachineError: this machine has no such device, or it computes nothing; another one is never
             used instead.
     """
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise OptionError(f"--device {name}: expected cpu, cuda or cuda:N")
     device = torch.device(name)
     if device.type == "cuda":
         num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -197,11 +196,6 @@ CONFLICTS: tuple[Conflict, ...] = (
         lambda o: o.num_workers is not None and o.level == "structure",
         "--num-workers conflicts with --level structure: workers do the level roundtrip on a CPU",
         "leave out --num-workers",
-    ),
-    (
-        lambda o: re.fullmatch(r"cpu|cuda(:\d+)?", o.device) is None,
-        "--device {o.device}: expected cpu, cuda or cuda:N",
-        "",
     ),
 )
 
