@@ -1,29 +1,122 @@
-"""Options of the command line: made from options classes, and those that all commands share."""
+"""Options of the command line: the kinds of their values, those that are made from options classes,
+and those that commands share."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from dataclasses import Field
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from seqpack_cli.batching.options import WHICH
-from seqpack_cli.cli.values import BUCKETS, NATURAL, PLACE, POSITIVE, SIZE, OutputType, SampleType
+from seqpack_cli.batching.options import SIDES
+from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
+from seqpack_cli.files.outputs import names_folder
+from seqpack_cli.files.places import Place, is_shared, parse_place
 from seqpack_cli.runs.options import RUN, Option, list_options, spell_flag
 from seqpack_cli.runs.workers import EXECUTORS, Executor
+from seqpack_cli.sizes import read_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """A kind of value.
+
+    Args:
+        name: what stands for it in `--help`.
+        read: returns the value of a text, or of a default; raises ValueError.
+    """
+
+    def __init__(self, name: str, read: Callable[[Any], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text stands for."""
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Leave the completion of paths to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")] if self.name == "path" else []
+
+
+def _is_count(value: object, at_least: int, at_most: int) -> bool:
+    """Return whether a value is a number in the range; int() itself refuses very long ones."""
+    text = str(value).strip()
+    return text.isdecimal() and len(text) <= len(str(at_most)) and at_least <= int(text) <= at_most
+
+
+def _read_count(value: Any, *, at_least: int, at_most: int) -> int:
+    if not _is_count(value, at_least, at_most):
+        expected = f"a number from {at_least} to {at_most:,}"
+        raise ValueError(f"{str(value)[:60]!r} is not {expected}")
+    return int(value)
+
+
+def _read_sample(value: Any) -> int | None:
+    if value != "all" and not _is_count(value, 1, MAX_COUNT):
+        raise ValueError(f"{value!r} is not 'all' or a number from 1 to {MAX_COUNT:,}")
+    return None if value == "all" else int(value)
+
+
+def _read_size(value: Any) -> int:
+    size = value if isinstance(value, int) else read_size(value)
+    if size is None:
+        raise ValueError(f"{value!r} is not a size, expected for example 1048576, 2MB or 64MiB")
+    if not 1 <= size <= MAX_SIZE:
+        raise ValueError(f"{value!r} is not a size from 1 byte to 1024 TiB")
+    return size
+
+
+def _read_buckets(value: str) -> str | tuple[int, ...] | tuple[tuple[int, int], ...]:
+    """Return "auto", or the keys: lengths, or two of them each."""
+    if value == "auto":
+        return "auto"
+    text = re.sub(r"\s*([(),])\s*", r"\1", value).strip()
+    is_pairs = re.fullmatch(r"\(\d+,\d+\)(,\(\d+,\d+\))*", text, re.ASCII)
+    keys = re.findall(r"\d+", text) if is_pairs else text.split(",")
+    if not all(_is_count(key, 1, MAX_COUNT) for key in keys):
+        expected = "auto, lengths like 32,64,128, or for pairs (10,15),(20,25)"
+        raise ValueError(f"{value!r}, expected {expected}")
+    found = tuple(map(int, keys))
+    return tuple(zip(found[::2], found[1::2], strict=True)) if is_pairs else found
+
+
+def _read_place(value: Any, *, is_file: bool = False, takes_stdout: bool = True) -> Place:
+    if not str(value):
+        raise ValueError("the name is empty")  # most often an unset shell variable
+    if value == "-" and not takes_stdout:
+        raise ValueError("stdout is not supported here; pass ./- for a file of this name")
+    if is_file and names_folder(value):
+        raise ValueError(f"{value}: names a folder, expected a file")
+    place = parse_place(value)
+    if not is_shared(place):
+        raise ValueError(f"{value}: memory:// ends with this command")
+    return place
+
+
+PLACE = Value("path", _read_place)  # or the URL of an object store
+NATURAL = Value("N", functools.partial(_read_count, at_least=0, at_most=MAX_SEED))
 KINDS: dict[str, Any] = {
-    "buckets": BUCKETS,
-    "count": POSITIVE,
+    "buckets": Value("auto|K1,K2,…", _read_buckets),
+    "count": Value("N", functools.partial(_read_count, at_least=1, at_most=MAX_COUNT)),
     "id": int,
     "id from 0": click.IntRange(min=0),
     "place": PLACE,
     "places": PLACE,
-    "sample": SampleType(),
+    "sample": Value("N|all", _read_sample),
     "seed": NATURAL,
-    "size": SIZE,
+    "size": Value("size", _read_size),
 }
 
 
@@ -63,20 +156,18 @@ class GroupedCommand(click.Command):
         """Refuse an option that is given twice, where click takes the last value silently."""
         if not ctx.resilient_parsing:  # which completion does, with half a line
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-            takes_one = [
-                option
-                for option in given
-                if isinstance(option, click.Option) and not option.multiple
-                if not option.is_flag or option.secondary_opts  # --json twice is no contradiction
-            ]
-            for option in takes_one:
-                if takes_one.count(option) > 1:
+            for option in given:
+                if not isinstance(option, click.Option) or option.multiple:
+                    continue
+                is_switch = option.is_flag and not option.secondary_opts
+                if given.count(option) > 1 and not is_switch:  # --json twice is no contradiction
                     both = filter(None, (option.opts, option.secondary_opts))
                     name = "/".join(max(names, key=len) for names in both)
-                    ctx.fail(
-                        f"{name} was given {takes_one.count(option)} times, expected one value"
-                    )
+                    ctx.fail(f"{name} was given {given.count(option)} times, expected one value")
         return super().parse_args(ctx, args)
+
+
+grouped_command = functools.partial(click.command, cls=GroupedCommand)
 
 
 def options_of(kind: type, *, only: tuple[str, ...] = ()) -> Callable[[Function], Function]:
@@ -125,8 +216,8 @@ def output_option(
     help_text: str, *, is_file: bool = False, takes_stdout: bool = False
 ) -> Callable[[Function], Function]:
     """Make the option -o, of a folder or of a file, which may be stdout."""
-    kind = OutputType(is_file=is_file, takes_stdout=takes_stdout)
-    return click.option("-o", "--output", type=kind, required=True, metavar="PATH", help=help_text)
+    kind = Value("path", functools.partial(_read_place, is_file=is_file, takes_stdout=takes_stdout))
+    return click.option("-o", "--output", type=kind, required=True, help=help_text)
 
 
 def plot_option(help_text: str) -> Callable[[Function], Function]:
@@ -139,62 +230,48 @@ def plot_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
-decoder_option = click.option(
-    "--decoder",
-    type=PLACE,
-    multiple=True,
-    metavar="STORE",
-    cls=GroupedOption,
-    group=WHICH,
-    help="Token store of the decoder's side: its documents and those of STORE are packed as pairs. "
-    "Once for each STORE.  [default: single sequences]",
+def side_option(what: str) -> Callable[[Function], Function]:
+    """Make the option --side, which chooses one side of pairs."""
+    return click.option("--side", type=click.Choice(SIDES), help=f"{what}  [default: both sides]")
+
+
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print the numbers as one JSON document on stdout."
 )
-overwrite_option = click.option(
+OVERWRITE = click.option(
     "--overwrite",
     is_flag=True,
     help="Start again, and replace an earlier output of this command; never anything else.",
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the numbers as one JSON document on stdout."
-)
-quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress bar and no notes."
-)
-errors_only_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress, notes or summary, only errors."
-)
-RUN_OPTIONS = (
-    options_of(Executor),
-    click.option(
+
+
+def _quiet(help_text: str) -> Callable[[Function], Function]:
+    return click.option("-q", "--quiet", is_flag=True, help=help_text)
+
+
+def show_options(command: Function) -> Function:
+    """Add the options of a command that shows something."""
+    return JSON(_quiet("Print no progress bar and no notes.")(command))
+
+
+def result_options(command: Function) -> Function:
+    """Add the options of a command that says at its end what came of it."""
+    return JSON(_quiet("Print no progress, notes or summary, only errors.")(command))
+
+
+def write_options(command: Function) -> Function:
+    """Add the options of a command that writes files."""
+    return OVERWRITE(result_options(command))
+
+
+def run_options(command: Function) -> Function:
+    """Add the options of a run, which can have several workers."""
+    executor = click.option(
         "--executor",
+        "name",
         type=click.Choice(EXECUTORS),
         default="local",
         show_default=True,
         help="Where the workers run: on this machine, or on a Ray cluster.",
-    ),
-    overwrite_option,
-    json_option,
-    errors_only_option,
-)
-
-
-def run_options(command: Function) -> Function:
-    """Add the options of a run."""
-    for option in reversed(RUN_OPTIONS):  # decorators apply from the last one up
-        command = option(command)
-    return command
-
-
-def pop_executor(options: dict[str, Any]) -> Executor:
-    """Take the options of the executor out of others."""
-    executor, address = options.pop("executor"), options.pop("ray_address")
-    return Executor(executor, address, options.pop("num_workers"))
-
-
-def check_inputs(inputs: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Refuse a command line without INPUT and --files-from."""
-    if options["files_from"] is None and not inputs:
-        context = click.get_current_context()
-        named = next(param for param in context.command.params if param.name == "inputs")
-        message = "Pass a file or a folder, or --files-from LIST"
-        raise click.MissingParameter(message, context, named, param_hint="'INPUT...'")
+    )
+    return options_of(Executor)(executor(write_options(command)))

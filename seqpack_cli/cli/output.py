@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
-from seqpack_cli.cli.streams import OutputError
+from seqpack_cli.cli.process import OutputError
 from seqpack_cli.errors import MachineError, escape_controls
-from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.terminal.styles import StyledLine
 
 
@@ -39,22 +38,14 @@ def print_json(value: Any) -> None:
     _print(text)
 
 
-def print_answer(
-    found: dict[str, Any],
-    show: Callable[[dict[str, Any]], list[str]],
-    *,
-    written: Sequence[Place | None] = (),
-    as_json: bool,
-    quiet: bool,
+def print_result(
+    found: dict[str, Any], lines: Callable[[], Iterable[str]], *, as_json: bool, quiet: bool = False
 ) -> None:
-    """Print values as JSON or as lines; where files were written instead, print their names."""
-    files = [file for file in written if file is not None]
+    """Print what a command found or made, as JSON or as lines."""
     if as_json:
         print_json(found)
-    elif not files:
-        print_lines(*show(found))
     elif not quiet:
-        print_lines(*(f"{file}: written" for file in files))
+        print_lines(*lines())
 
 
 def write_stdout(data: bytes) -> None:

@@ -9,26 +9,24 @@ from typing import Any
 import click
 
 from seqpack_cli.cli.options import (
-    GroupedCommand,
-    errors_only_option,
-    json_option,
+    PLACE,
+    grouped_command,
     options_of,
+    result_options,
 )
-from seqpack_cli.cli.output import print_json, print_lines
-from seqpack_cli.cli.progress import show_progress
-from seqpack_cli.cli.values import PLACE
+from seqpack_cli.cli.output import print_result
+from seqpack_cli.cli.process import show_progress
 from seqpack_cli.files.places import Place
 from seqpack_cli.verification.options import OWN, TEST, WHAT, VerifyOptions
 
 EXIT_FAULT = 1
 
 
-@click.command("verify", cls=GroupedCommand, groups=(WHAT, TEST, OWN))
+@grouped_command("verify", groups=(WHAT, TEST, OWN))
 @click.argument("shards", type=PLACE)
 @options_of(VerifyOptions)
-@json_option
-@errors_only_option
-def command(
+@result_options
+def verify_command(
     shards: Place, tokens: tuple[Place, ...], as_json: bool, quiet: bool, **options: Any
 ) -> None:
     """Check shards against their token store, on the device that you will train on.
@@ -56,10 +54,12 @@ def command(
     with show_progress("verify", "", quiet=quiet) as progress, redirect_stdout(sys.stderr):
         chosen = VerifyOptions(tokens=tokens or None, **options)
         report = verify(shards, chosen, progress=progress)
-    if as_json:
-        print_json(report.to_json())
-    elif not quiet or not report.passed:
-        findings = [str(finding) for finding in report.findings]
-        print_lines(*summarize(report.to_json(), findings))
+    findings = [str(finding) for finding in report.findings]
+    print_result(
+        report.to_json(),
+        lambda: summarize(report.to_json(), findings),
+        as_json=as_json,
+        quiet=quiet and report.passed,
+    )
     if not report.passed:
         click.get_current_context().exit(EXIT_FAULT)

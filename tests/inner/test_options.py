@@ -12,7 +12,7 @@ import pytest
 from command import run
 
 from seqpack_cli import Executor, PackOptions, TokenizeOptions, TrainTokenizerOptions
-from seqpack_cli.cli.values import BUCKETS
+from seqpack_cli.cli.options import KINDS
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE, OptionError
 from seqpack_cli.verification.verify_run import VerifyOptions
@@ -103,8 +103,7 @@ def test_options_that_mean_nothing_are_refused(
     ],
 )
 def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) -> None:
-    assert BUCKETS.convert(text, None, None) == buckets
-    assert BUCKETS.convert(buckets, None, None) == buckets  # click converts a default too
+    assert KINDS["buckets"].convert(text, None, None) == buckets
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_buckets_are_auto_or_lengths(text: str, buckets: str | tuple[int, ...]) 
 )
 def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
-        BUCKETS.convert(text, None, None)
+        KINDS["buckets"].convert(text, None, None)
     assert caught.value.message == (
         f"{text!r}, expected auto, lengths like 32,64,128, or for pairs (10,15),(20,25)"
     )
@@ -137,7 +136,7 @@ def test_buckets_that_are_no_lengths_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "9" * 5000])
 def test_bucket_that_no_sequence_can_fill_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        BUCKETS.convert(text, None, None)
+        KINDS["buckets"].convert(text, None, None)
 
 
 def test_pack_options_put_bucket_keys_in_order_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shard_reference import make_store, make_texts
 
 from seqpack_cli.batching.options import PackOptions
-from seqpack_cli.cli.pack_command import command
+from seqpack_cli.cli.pack_commands import pack_command
 from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.plans import compare_plans
@@ -89,7 +89,7 @@ def test_ways_are_all_different_and_hold_the_longest() -> None:
 
 
 def test_spelled_options_are_options_of_pack() -> None:
-    names = {name for parameter in command.params for name in parameter.opts}
+    names = {name for parameter in pack_command.params for name in parameter.opts}
     for way in list_ways(100):
         assert {word for word in spell_options(way).split() if word.startswith("--")} <= names
     assert spell_options(PackOptions(order="none")) == "--layout packed --order none"

@@ -163,7 +163,7 @@ def unpack_sequences(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_unpack(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack unpack -o -`, as ids or as text."""
-    from seqpack_cli.cli.unpack_command import command
+    from seqpack_cli.cli.pack_commands import unpack_command as command
 
     yield
     kind = choices.choose(("--text", "--ids"))
@@ -174,7 +174,8 @@ def run_unpack(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack inspect` in one of its forms."""
-    from seqpack_cli.cli import inspect_command, plan_command
+    from seqpack_cli.cli.inspect_commands import inspect_command
+    from seqpack_cli.cli.pack_commands import plan_command
 
     as_json = choices.one_in(2)
     number = choices.choose((0, 0, 1, 2, 4, 6, NUMBERS[-1]))
@@ -184,7 +185,7 @@ def run_inspect(folder: Path, choices: Choices) -> Iterator[None]:
         open_any(folder)
         yield
     values = [form, number] if form in ("--batch", "--sequence") else []
-    command = (plan_command if form == "plan" else inspect_command).command
+    command = plan_command if form == "plan" else inspect_command
     text = _run_command(command, folder, "-q", *values, *["--json"] * as_json)
     yield
     check_output(text, as_json=as_json)
@@ -204,14 +205,14 @@ def describe_all(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_vocabulary(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack inspect --vocabulary`."""
-    from seqpack_cli.cli.inspect_command import command
+    from seqpack_cli.cli.inspect_commands import inspect_command as command
 
     yield from _run_and_check(command, folder, choices, folder, "--vocabulary")
 
 
 def run_diff(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack diff` with itself or another folder of its kind, in either order."""
-    from seqpack_cli.cli.diff_command import command
+    from seqpack_cli.cli.inspect_commands import diff_command as command
 
     opened, lab = open_any(folder), open_lab()
     others = lab.shards if isinstance(opened, ShardSet) else lab.stores
@@ -306,7 +307,7 @@ def read_new_batches(folder: Path, choices: Choices) -> Iterator[None]:
 
 def run_verify(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack verify`, `structure` or `roundtrip`; faults that it finds are its success."""
-    from seqpack_cli.cli.verify_command import command
+    from seqpack_cli.cli.verify_command import verify_command as command
 
     yield
     level, as_json = choices.choose(("structure", "roundtrip")), choices.one_in(2)
