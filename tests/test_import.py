@@ -310,3 +310,9 @@ def test_lists_of_any_integers_are_read_from_tables(place: Path, kind: pa.DataTy
     assert [reason[:16] for *_, reason in rejects] == ["field 'input_ids"] * 2 + [
         "field 'n' is nul"
     ]
+
+
+def test_end_token_is_an_id_from_0() -> None:
+    assert ImportOptions(vocab_size=5, eos=0).eos == 0
+    with pytest.raises(ValueError, match="eos is -1, expected at least 0"):
+        ImportOptions(vocab_size=5, eos=-1)

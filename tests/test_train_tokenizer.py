@@ -108,7 +108,11 @@ def test_sample_tokenizer_is_what_its_command_makes(
             "not large enough",
         ),
         ("ab", {"special_tokens": [""]}, "at least one character"),
-        ("ab", {"special_tokens": ["\ud800"]}, "expected valid UTF-8"),
+        (
+            "ab",
+            {"special_tokens": ["<a>", "\ud800"]},
+            r"--special-token '\ud800': expected",
+        ),
         ("ab", {"documents": DocumentOptions(text_field="x")}, "--text-field"),
     ],
 )

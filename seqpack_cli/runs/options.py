@@ -110,7 +110,7 @@ def check_options(options: Any) -> None:
             none = (None,) if each.default is None else ()
             for item in value if isinstance(value, tuple) else (value,):
                 check_choice(each.name, item, (*none, *known.choices))
-        elif known.kind == "seed":
+        elif known.kind in ("seed", "id from 0"):
             check_seed(each.name, value)
         elif known.kind == "size":
             check_positive(each.name, value, at_most=MAX_SIZE)

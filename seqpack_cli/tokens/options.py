@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -366,6 +367,12 @@ class TrainTokenizerOptions:
         return list(dict.fromkeys([*SPECIAL_TOKENS, *unknown, *self.special_tokens]))
 
     @property
+    def faulty_special_token(self) -> str | None:
+        """The first special token that cannot be encoded in UTF-8."""
+        is_faulty = re.compile("[\ud800-\udfff]").search
+        return next(filter(is_faulty, self.special_tokens), None)
+
+    @property
     def min_vocab_size(self) -> int:
         """The special tokens, and 256 bytes or one other token."""
         return len(self.all_special_tokens) + (NUM_BYTES if self.model == "bpe" else 1)
@@ -495,8 +502,8 @@ TRAIN_CONFLICTS: tuple[Conflict, ...] = (
         "",
     ),
     (
-        lambda o: any("\ud800" <= character <= "\udfff" for character in "".join(o.special_tokens)),
-        "--special-token: found {o.special_tokens!r}, expected valid UTF-8",
+        lambda o: o.faulty_special_token is not None,
+        "--special-token {o.faulty_special_token!r}: expected valid UTF-8",
         "",
     ),
     *(

@@ -77,7 +77,7 @@ def test_options_refuse_what_no_run_can_follow(
         (
             TrainTokenizerOptions,
             {"special_tokens": ["a\ud800"]},
-            "--special-token: found ('a\\ud800',), expected valid UTF-8",
+            "--special-token 'a\\ud800': expected valid UTF-8",
         ),
         (Executor, {"ray_address": "auto"}, "--ray-address needs --executor ray"),
     ],
