@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from seqpack_cli.corpus.fields import (
     MESSAGES_FIELD,
     PAIR_OPTIONS,
@@ -18,7 +20,6 @@ from seqpack_cli.corpus.fields import (
     Field,
     join_words,
 )
-from seqpack_cli.corpus.json_records import encode_canonical
 from seqpack_cli.errors import MachineError, quote
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.tokens.options import TargetOptions
@@ -72,7 +73,7 @@ class PromptText:
 
 def _join(prompt: str, completion: str) -> TargetText:
     start, text = len(prompt), prompt + completion
-    canonical = encode_canonical({"completion": completion, "prompt": prompt})
+    canonical = orjson.dumps({"completion": completion, "prompt": prompt})  # in canonical order
     return TargetText(text, ((start, len(text)),) if completion else (), canonical)
 
 
