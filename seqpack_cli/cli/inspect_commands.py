@@ -125,7 +125,7 @@ def inspect_command(
 
 def _find_question(asked: dict[str, Any], plot: Place | None, html: Place | None) -> str | None:
     """Return which of the options that choose what to show was given; None for the numbers."""
-    questions = [name for name, value in asked.items() if value not in (None, False)]
+    questions = [name for name, value in asked.items() if value is not None and value is not False]
     spelled = [f"--{name}" for name in questions]
     if len(questions) > 1:
         raise click.UsageError(f"use only one of {', '.join(spelled)}")

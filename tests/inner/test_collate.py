@@ -415,7 +415,7 @@ def test_arguments_of_another_type_are_refused(layout: str) -> None:
     [
         ({"pad_id": "0"}, "pad_id is '0', expected int"),
         ({"pad_to_multiple": 2.0}, "pad_to_multiple is 2.0, expected int"),
-        ({"bucket_keys": 8}, "bucket_keys is 8, expected a sequence of int"),
+        ({"bucket_keys": 8}, "bucket_keys is 8, expected Sequence[int]"),
     ],
 )
 def test_padding_of_another_type_is_refused(options: dict[str, Any], said: str) -> None:

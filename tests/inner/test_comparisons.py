@@ -79,7 +79,7 @@ LANGUAGES = (*"abcdefg", "english")
         *(
             (Column("x", kind), "<", value, NO_NUMBER.format(value))
             for kind in ("int", "float")
-            for value in ("nan", "-inf", "", "1_000", "0x1", "1/2", "٣", "1e99999")
+            for value in ("nan", "-inf", "", "1_000", "0x1", "1/2", "٣")
         ),
         (Column("x", "int"), "=", "1" * 401, "column 'x' holds numbers, found '1111"),
         (

@@ -390,7 +390,7 @@ def test_good_shards_with_filler_have_no_finding(tmp_path: Path, side: str) -> N
         {"buckets": (4, 8, 16), "layout": "padded", "last_batch": "pad"},
         {"buckets": "auto", "num_buckets": 2, "layout": "padded", "pad_to_multiple": 8},
         {"buckets": "auto", "layout": "padded", "batch_size": None, "max_tokens": 24},
-        {"buckets": (4, 9), "layout": "padded", "padding_side": "left", "last_batch": "drop"},
+        {"buckets": (4, 9), "overflow": "drop", "layout": "padded", "padding_side": "left"},
         {"shuffle": True, "seed": 3},
         {"shuffle": True, "window": 4, "layout": "padded"},
         {"order": "none", "batch_size": None, "max_tokens": 14},
