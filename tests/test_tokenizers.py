@@ -293,6 +293,17 @@ def test_targets_are_exact_at_every_border(tmp_path: Path, kind: str, allow: boo
     assert store.manifest["ledger"]["num_straddling_tokens"] == num_straddling
 
 
+@pytest.mark.parametrize("texts", [[" ▁"], ["\n▁", "a b"]])
+def test_text_of_which_nothing_is_left_has_its_tokens(tmp_path: Path, texts: list[str]) -> None:
+    data = open_kind("t5", takes_spaces=False)
+    library = slow.library_of(data, allow=False)
+    options = ("--prompt-field", "q", "--completion-field", "a", "--no-add-special-tokens")
+    store = make(tmp_path, data, [{"q": "", "a": text} for text in texts], *options)
+    encoded = library.encode_batch(texts, add_special_tokens=False)
+    assert list(store.sequences) == [it.ids for it in encoded]
+    assert list(store.columns["targets"]) == [[1] * len(it.ids) for it in encoded]
+
+
 @pytest.mark.parametrize("kind", [*KINDS, *VARIANTS])
 def test_tags_are_those_of_the_words_and_spans_in_which_tokens_begin(
     tmp_path: Path, kind: str

@@ -200,7 +200,7 @@ class PlaceFinder:
                 found = spelled[ends[index] : ends[index + 1]]
                 if found == text:
                     shifts[index] = 0
-                elif found[1:] == text and found[:1] == b" " and not text[:1].isspace():
+                elif found[1:] == text and found[:1] == b" " and text[:1] != b" ":
                     shifts[index] = 1
         if self._takes_spaces.any():
             takes = to_offsets(self._takes_spaces[encoded.ids])
@@ -232,7 +232,8 @@ class PlaceFinder:
         byte_offsets = to_offsets(sizes)
         end_of_text = np.repeat(text_offsets[1:], encoded.lengths)
         byte_starts = np.minimum(byte_offsets[owners[starts]], end_of_text)
-        byte_ends = np.where(starts < ends, byte_offsets[owners[ends - 1] + 1], byte_starts)
+        behind = np.minimum(owners + 1, len(pieces))  # all may have become nothing
+        byte_ends = np.where(starts < ends, byte_offsets[behind[ends - 1]], byte_starts)
         return Places(byte_starts, byte_ends, text_offsets), shifts >= 0
 
     def _ask_library(
