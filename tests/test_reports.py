@@ -624,10 +624,11 @@ def test_vocabulary_counts_each_id(sets: Sets, name: str) -> None:
         found, (store,) = ask("inspect", name, "--vocabulary"), sets.stores[name]
         answers = [(found, sum(store.sequences, []), store.manifest)]
     else:
+        sides = sets.sides(name)  # makes the set, if no test has
         found = ask("inspect", f"sets/{name}", "--vocabulary")
         answers = [
             (answer, sum((sum(x.rows, []) for x in side), []), side[0].side)
-            for answer, side in zip([found, found.get("decoder")], sets.sides(name), strict=False)
+            for answer, side in zip([found, found.get("decoder")], sides, strict=False)
         ]
     for answer, ids, manifest in answers:
         counts, is_wide = Counter(ids), manifest["max_id"] == 70_000

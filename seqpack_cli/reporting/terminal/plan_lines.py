@@ -16,7 +16,8 @@ LEAST_WIDTHS_OF_PAIRS = (7, 18, 7, 7, 8, 7, 7, 8)
 LEAST_WIDTHS = (7, 17, 7, 7, 7, 8, 6, 9)
 NUM_NAMES = 2  # columns of words, aligned left; numbers are aligned right
 LIMITS = ("batch-size", "max-tokens")
-EXACT_BELOW = 10_000_000
+EXACT_BELOW = 1_000_000
+EXACT_CELLS_BELOW = 10_000_000  # which have a wider column
 BEST = "*"
 FOOTER = [
     "batch    at most this many rows (--batch-size), tokens or cells (--max-tokens),",
@@ -101,7 +102,8 @@ def _make_row(plan: dict[str, Any], *, is_best: bool) -> tuple[str, ...]:
         row += [f"{plan[side]['padding_ratio']:.2%}" for side in SIDES]
         return (*row, show_bytes(plan["bytes"]))
     num_split = _show_number(plan["num_split_sequences"]) if "num_split_sequences" in plan else ""
-    return (*row, show_bytes(plan["bytes"]), num_split, _show_number(plan["most_cells"]))
+    largest = _show_number(plan["most_cells"], EXACT_CELLS_BELOW)
+    return (*row, show_bytes(plan["bytes"]), num_split, largest)
 
 
 def _name_batch(options: dict[str, str]) -> str:
@@ -127,13 +129,13 @@ def _name_batch(options: dict[str, str]) -> str:
     return f"{rows}, unsorted" if options.get("order") == "none" else rows
 
 
-def _show_number(number: int) -> str:
+def _show_number(number: int, exact_below: int = EXACT_BELOW) -> str:
     """Show a number exactly if it is narrow enough for its column, else in three digits.
 
-    >>> _show_number(9_999_999), _show_number(2_147_483_647)
-    ('9,999,999', '2.15 G')
+    >>> _show_number(999_999), _show_number(2_147_483_647)
+    ('999,999', '2.15 G')
     """
-    return f"{number:,}" if number < EXACT_BELOW else show_rounded(number)
+    return f"{number:,}" if number < exact_below else show_rounded(number)
 
 
 def _join_cells(row: tuple[str, ...], widths: list[int]) -> str:
