@@ -11,8 +11,7 @@ from seqpack_cli.batching.options import DECODER
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.files.manifest import SIDE, has_tokenizer
 from seqpack_cli.reporting.opened import Opened
-from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
-from seqpack_cli.shards.sides import hold_pairs
+from seqpack_cli.shards.manifest import DECODER_FIELDS, hold_pairs
 
 # Fields of a manifest that are compared on their own, or ignored.
 NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "stores", "decoder")

@@ -15,7 +15,7 @@ from shard_reference import change_shard, make_shards
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import open_splits
 
 
 def _change(path: Path, **values: Any) -> None:

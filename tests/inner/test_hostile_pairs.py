@@ -16,7 +16,7 @@ from shard_reference import Arrays, change_manifest, change_shard, put
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import open_splits
 
 Change = Callable[[Arrays], object]
 KINDS: dict[str, dict[str, Any]] = {

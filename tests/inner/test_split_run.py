@@ -25,7 +25,7 @@ from seqpack_cli.files import disk
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import open_splits
 from seqpack_cli.shards.store_splits import hash_values
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import open_store

@@ -14,7 +14,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
-from seqpack_cli.shards.sides import view_decoder
+from seqpack_cli.shards.manifest import view_decoder
 from seqpack_cli.tokens.columns import TARGETS
 
 OF_STORE = {
