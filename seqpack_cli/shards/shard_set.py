@@ -331,7 +331,6 @@ def _find_given(
     for place in places:
         digest = _hash_manifest(place)
         if not any(digest in digests for digests in known):
-            open_stores([place], check_indices=False)  # raises unless it is a token store
             num_stores = sum(map(len, known))
             one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
             raise _other_store(place, one)
@@ -341,6 +340,7 @@ def _find_given(
 
 
 def _other_store(place: Place, which: str) -> FolderError:
+    open_stores([place], check_indices=False)  # raises unless it is a token store
     return FolderError(
         f"{place}: not {which} that these shards were packed from",
         hint="pass the right one with --tokens STORE, or pack again",

@@ -112,7 +112,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 10,
+        "format_version": 11,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",

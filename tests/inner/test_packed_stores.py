@@ -63,7 +63,7 @@ def test_store_that_was_replaced_is_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "b")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     error = refuse(path)
-    what = "not token store 2 of the 2 that these shards were packed from"
+    what = "not token store 2 of 2 that these shards were packed from"
     assert (error.message, error.hint) == (f"{tmp_path / 'b'}: {what}", RIGHT_ONE)
 
 
