@@ -39,7 +39,6 @@ ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
-MAX_KEY = 2**32  # a length, rounded up to a multiple
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
 COUNTS = (
     "num_batches",
@@ -149,7 +148,7 @@ def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
         FolderError: `pack` refuses them.
     """
     apart = {name: manifest[name] for name in APART}
-    return parse_options(manifest["options"], apart, source, pairs=hold_pairs(manifest))
+    return parse_options(manifest["options"], apart, source, pairs=find_side(manifest) is not None)
 
 
 def parse_options(
@@ -186,22 +185,13 @@ def find_side(manifest: Mapping[str, Any]) -> str | None:
     return side if manifest["decoder"] is None else ENCODER
 
 
-def hold_pairs(manifest: Mapping[str, Any]) -> bool:
-    """Return whether the shards of a manifest, or of a side of it, hold pairs."""
-    return find_side(manifest) is not None
-
-
 def view_sides(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a manifest as each side sees it; one that is not of pairs alone."""
     if manifest["decoder"] is None:
         return [manifest]
-    return [{**manifest, "decoder": None, SIDE: ENCODER}, view_decoder(manifest)]
-
-
-def view_decoder(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest of pairs as the decoder's side sees it."""
     shards = [{**entry, **entry["decoder"]} for entry in manifest["shards"]]
-    return {**manifest, **manifest["decoder"], "shards": shards, "decoder": None, SIDE: DECODER}
+    encoder = {**manifest, "decoder": None, SIDE: ENCODER}
+    return [encoder, {**encoder, **manifest["decoder"], "shards": shards, SIDE: DECODER}]
 
 
 def of_encoder(options: PackOptions) -> PackOptions:
@@ -321,10 +311,9 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     return manifest, digest
 
 
-def check_all_fields(value: object, fields: Mapping[str, Kind], source: Place) -> None:
+def check_all_fields(value: Any, fields: Mapping[str, Kind], source: Place) -> None:
     """Raise FolderError unless an object has these fields, of these types, and no others."""
     check_fields(value, fields, source=source)
-    assert isinstance(value, dict)  # noqa: S101 - `check_fields` checked it
     if others := sorted(value.keys() - fields):
         raise FolderError(f"{source}: unknown field {quote(others[0])}")
 
@@ -360,16 +349,14 @@ def _check_shard(number: int, entry: dict[str, Any], source: Place, *, pairs: bo
 
 
 def _check_keys(manifest: dict[str, Any], options: ResolvedOptions, source: Place) -> None:
-    """Raise FolderError unless there are bucket keys if the options have buckets."""
-    keys, num_sides = manifest["bucket_keys"], 2 if hold_pairs(manifest) else 1
-    widths = [key if isinstance(key, list) else [key] for key in keys or ()]
-    if (
-        (keys is None) != (options.buckets is None)
-        or keys == []
-        or any(len(key) != num_sides for key in widths)
-        or not all(type(width) is int and 0 < width < MAX_KEY for key in widths for width in key)
-    ):
-        raise FolderError(f"{source}: bucket_keys {quote(keys)} do not fit its options")
+    """Raise FolderError unless there are bucket keys if, and only if, the options have buckets."""
+    num_sides = 1 if find_side(manifest) is None else 2
+    try:
+        keys = PackOptions(buckets=manifest["bucket_keys"]).keys
+    except (TypeError, ValueError) as error:
+        raise FolderError(f"{source}: bucket_keys: {str(error)[:200]}") from error
+    if (keys is None) != (options.buckets is None) or set(map(len, keys or ())) - {num_sides}:
+        raise _contradiction(source, "its bucket keys are not those of its options")
 
 
 def _check_side(manifest: dict[str, Any], source: Place) -> None:
