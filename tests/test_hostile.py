@@ -284,6 +284,7 @@ UNKNOWN = [("packed", "shards"), ("splits", "splits"), ("splits", "stores")]
         ("pairs", ("shards", 0, "decoder", "num_rows"), 1),
         ("pairs", ("decoder",), None),
         ("filler", ("bucket_keys",), None),
+        ("packed", ("options", "split"), "a=0.5,b=0.5"),
         ("splits", ("split_seed",), 1),
         ("splits", ("splits", 0, "name"), "../splits"),
         ("pairs", ("decoder", "unknown"), 1),

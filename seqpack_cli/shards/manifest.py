@@ -303,6 +303,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
             raise _contradiction(source, "its sides have other numbers of stores")
     options = read_options(manifest, source)
     _check_keys(manifest, options, source)
+    if options.split is not None and options.split_name is None:
+        raise _contradiction(source, "its options have splits, but not which one it holds")
     manifest["options"] = record_options(options)  # with the defaults of those that are null
     for side in view_sides(manifest):
         _check_side(side, source)
@@ -314,8 +316,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
 def check_all_fields(value: Any, fields: Mapping[str, Kind], source: Place) -> None:
     """Raise FolderError unless an object has these fields, of these types, and no others."""
     check_fields(value, fields, source=source)
-    if others := sorted(value.keys() - fields):
-        raise FolderError(f"{source}: unknown field {quote(others[0])}")
+    if len(value) > len(fields):
+        raise FolderError(f"{source}: unknown field {quote(min(value.keys() - fields))}")
 
 
 def check_stores(stores: list[Any], fields: Mapping[str, Kind], source: Place) -> None:
