@@ -47,8 +47,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.files.places import at
 from seqpack_cli.runs.workers import count_cores
-from seqpack_cli.shards.packed_stores import open_packed_stores
-from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_set import ShardSet, open_packed_stores
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.device import (
     Sender,

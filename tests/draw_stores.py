@@ -30,7 +30,7 @@ from seqpack_cli import (
 )
 
 HERE = Executor(num_workers=1)
-BYTES = (GOLDEN / "v10" / "tokens_bytes" / "tokenizer.json").read_bytes()  # of --tokenizer bytes
+BYTES = (GOLDEN / "v11" / "tokens_bytes" / "tokenizer.json").read_bytes()  # of --tokenizer bytes
 Given = dict[str, Any]
 OF_DOCUMENTS = ("text_field", "encoding_errors", "on_bad_record", "max_document_bytes")
 OF_TARGETS = ("prompt_field", "completion_field", "messages_field", "tools_field", "target_turns")

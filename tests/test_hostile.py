@@ -268,19 +268,31 @@ def test_no_value_of_a_field_is_more_than_refused(folder: Path, name: str) -> No
     assert taken == []
 
 
+UNKNOWN = [("packed", "shards"), ("splits", "splits"), ("splits", "stores")]
+
+
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
         *((name, ("format",), value) for name in FOLDERS for value in ("seqpack.x", "", None)),
-        *((name, ("format_version",), value) for name in FOLDERS for value in (0, 1, 11, True)),
-        *((name, ("format_version",), value) for name in FOLDERS for value in (10.0, "10", None)),
+        *((name, ("format_version",), value) for name in FOLDERS for value in (0, 1, 12, True)),
+        *((name, ("format_version",), value) for name in FOLDERS for value in (11.0, "11", None)),
         *((name, ("options", "unknown"), 1) for name in (*SHARDS, "splits")),
+        *((name, ("unknown",), 1) for name in (*SHARDS, "splits")),
+        *(("packed", place, 1) for place in [("ledger", "unknown"), ("stores", 0, "unknown")]),
+        *((name, (field, 0, "unknown"), 1) for name, field in UNKNOWN),
+        ("pairs", ("shards", 0, "decoder", "num_rows"), 1),
+        ("pairs", ("decoder",), None),
+        ("filler", ("bucket_keys",), None),
+        ("packed", ("options", "split"), "a=0.5,b=0.5"),
+        ("splits", ("split_seed",), 1),
+        ("splits", ("splits", 0, "name"), "../splits"),
         ("pairs", ("decoder", "unknown"), 1),
         ("pairs", ("shards", 0, "decoder", "unknown"), 1),
         ("columns", ("columns", 0, "unknown"), 1),
         ("packed", ("ledger", "num_dropped_sequences", "unknown"), 1),
         ("packed", ("plan_version",), 0),
-        *(("packed", ("stores", 0, "passes"), v) for v in ("0", "2.50", "1e9", "10001", "-1")),
+        *(("packed", ("stores", 0, "passes"), v) for v in ("0", "1e9", "10001", "-1", "x")),
         *(("packed", ("shards", 0, "name"), v) for v in (SHARD + "x", "shard-0.safetensors")),
         *(("packed", ("shards", 0, "bytes"), v) for v in (1, 10**12)),
         *(("packed", ("shards", 0, "num_rows"), v) for v in (10**9, 2**53)),

@@ -150,7 +150,7 @@ def pack_command(
         return
     from seqpack_cli.reporting.selection_counts import describe_splits
     from seqpack_cli.reporting.terminal.summaries import summarize_pack
-    from seqpack_cli.shards.split_manifest import open_splits
+    from seqpack_cli.shards.split_set import open_splits
 
     if "splits" in manifest:
         manifest = {**manifest, **describe_splits(open_splits(output))}

@@ -160,7 +160,7 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
 
 def tokenizer_name(manifest: dict[str, Any]) -> str:
     """Return the name of the tokenizer's file in a folder: pairs have one for each side."""
-    return f"{manifest[SIDE]}.tokenizer.json" if SIDE in manifest else "tokenizer.json"
+    return "decoder.tokenizer.json" if manifest.get(SIDE) == "decoder" else "tokenizer.json"
 
 
 def has_tokenizer(manifest: dict[str, Any]) -> bool:

@@ -24,10 +24,10 @@ from seqpack_cli.reporting.store_warnings import find_own_warnings, name_sides, 
 from seqpack_cli.reporting.target_warnings import list_target_options
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.run_folder import RUN_NAME
+from seqpack_cli.shards.manifest import DECODER_FIELDS
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 

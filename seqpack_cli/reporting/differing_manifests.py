@@ -11,8 +11,7 @@ from seqpack_cli.batching.options import DECODER
 from seqpack_cli.files.json_files import MAX_JSON_COUNT
 from seqpack_cli.files.manifest import SIDE, has_tokenizer
 from seqpack_cli.reporting.opened import Opened
-from seqpack_cli.shards.shard_manifest import DECODER_FIELDS
-from seqpack_cli.shards.sides import hold_pairs
+from seqpack_cli.shards.manifest import DECODER_FIELDS, find_side
 
 # Fields of a manifest that are compared on their own, or ignored.
 NO_FACTS = ("options", "columns", "ledger", "sources", "parts", "shards", "stores", "decoder")
@@ -34,7 +33,7 @@ def compare_manifests(first: Opened, second: Opened, files: str) -> dict[str, An
         fields = {name: value for name, value in manifest.items() if name not in NO_FACTS}
         if "stores" in manifest:
             fields["stores"] = [entry["blake3"] for entry in manifest["stores"]]
-            fields["pairs"] = hold_pairs(manifest)
+            fields["pairs"] = find_side(manifest) is not None
         fields[f"num_{files}"] = len(manifest[files])
         if manifest.get(SIDE) == DECODER:
             fields = {name: value for name, value in fields.items() if name in DECODER_FIELDS}

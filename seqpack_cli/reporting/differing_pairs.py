@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.shards.paired_rows import read_pairs
+from seqpack_cli.shards.pairs import read_pairs
 from seqpack_cli.shards.shard_set import ShardSet
 
 

@@ -15,7 +15,7 @@ from seqpack_cli.reporting.batch_places import find_place
 from seqpack_cli.reporting.row_values import join_pieces, read_row_values
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_set import SplitSet
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,16 @@ from seqpack_cli.errors import FolderError, OptionError, SeqpackError
 from seqpack_cli.files.manifest import find_format
 from seqpack_cli.files.places import AnyPath, parse_place
 from seqpack_cli.reporting.wording import count
-from seqpack_cli.shards.packed_stores import open_packed_stores, show_packed_columns
-from seqpack_cli.shards.paired_rows import view_side
-from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
-from seqpack_cli.shards.split_manifest import SplitSet, open_splits
+from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
+from seqpack_cli.shards.pairs import view_side
+from seqpack_cli.shards.shard_set import (
+    ShardSet,
+    open_packed_stores,
+    open_shards,
+    show_packed_columns,
+)
+from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_set import SplitSet, open_splits
 from seqpack_cli.tokens.store import (
     AnyPaths,
     TokenStore,

@@ -16,9 +16,9 @@ from seqpack_cli.reporting.row_targets import count_row_targets, judge_pieces
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.texts import decode_rows, open_texts, split_row
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.paired_rows import find_partner, match_rows
+from seqpack_cli.shards.pairs import find_partner, match_rows
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.decoder import Decoder
 

@@ -7,7 +7,7 @@ from typing import Any
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet
+from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, SplitSet
 from seqpack_cli.tokens.columns import TARGETS
 
 

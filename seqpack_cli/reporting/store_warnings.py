@@ -10,7 +10,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.reporting.opened import Opened, find_store
 from seqpack_cli.reporting.target_warnings import find_warnings
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore
 

@@ -19,15 +19,15 @@ from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
-from seqpack_cli.shards.shard_manifest import (
+from seqpack_cli.shards.manifest import (
     SHARD_FIELDS,
+    count_of_stores,
     describe_shard,
+    name_tensors,
     shard_name,
 )
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
-from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
 from seqpack_cli.shards.targets import NUM_TARGETS, TargetCounter
 from seqpack_cli.tokens.columns import Column

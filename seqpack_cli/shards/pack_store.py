@@ -24,6 +24,14 @@ from seqpack_cli.runs.workers import Workers, count_cores
 from seqpack_cli.shards.count_store import count_store
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.finished_manifest import describe_stores, make_manifest
+from seqpack_cli.shards.manifest import (
+    DECODER_COUNTS,
+    FORMAT,
+    FORMAT_VERSION,
+    SHARD_FIELDS,
+    counts_add_up,
+    record_options,
+)
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     choose_pad_id,
@@ -32,17 +40,9 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
-from seqpack_cli.shards.recorded_options import record_options
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_manifest import (
-    DECODER_COUNTS,
-    FORMAT,
-    FORMAT_VERSION,
-    SHARD_FIELDS,
-)
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
-from seqpack_cli.shards.store_counts import counts_add_up
 from seqpack_cli.tokens.store import TokenStore
 
 TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")

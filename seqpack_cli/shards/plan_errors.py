@@ -12,7 +12,7 @@ from seqpack_cli.batching.plan import Plan
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.batching.selection import NO_TARGET, OTHER_SPLITS, PASSES, OverlongError
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
-from seqpack_cli.shards.sides import PREFIX
+from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.tokens.store import TokenStore
 
 # What to type when everything was dropped for a reason.

@@ -19,8 +19,8 @@ from seqpack_cli.batching.plan import PairLengths, Plan, plan_batches
 from seqpack_cli.batching.selection import EMPTY, SourceCounts, tally
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.shards.alignment import Alignment
+from seqpack_cli.shards.manifest import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.sides import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.store_conditions import PartTest, make_test
 from seqpack_cli.shards.store_splits import PartSplits
 from seqpack_cli.shards.targets import make_targets_test

@@ -20,11 +20,10 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch, check_ids, is_in_range
+from seqpack_cli.shards.manifest import choose_tensors, describe_shard, find_side
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns, are_cells_sound, check_columns
-from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import tensor_dtypes
-from seqpack_cli.shards.sides import choose_tensors, find_side
 
 
 class Shard:

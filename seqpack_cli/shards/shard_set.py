@@ -1,4 +1,4 @@
-"""Open the folder that `pack` writes, as a sequence of batches.
+"""Open the folder that `pack` writes, as a sequence of batches, and the stores it was packed from.
 
 `open_shards(path)` reads the manifest and checks names and sizes, which takes the same time for any
 size. A shard is mapped, and its offsets are checked, when its first batch is read; a batch is
@@ -18,22 +18,28 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from blake3 import blake3
 
-from seqpack_cli.batching.options import ENCODER, PackOptions, ResolvedOptions
-from seqpack_cli.errors import SeqpackError
+from seqpack_cli.batching.options import PackOptions, ResolvedOptions
+from seqpack_cli.errors import FolderError, SeqpackError
+from seqpack_cli.files.json_files import MAX_JSON_BYTES
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped
-from seqpack_cli.files.places import AnyPath, Place, find_place, parse_place
+from seqpack_cli.files.places import AnyPath, Place, at, find_place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.manifest import (
+    PREFIX,
+    find_side,
+    own_options,
+    read_options,
+    read_shards_manifest,
+    view_sides,
+)
 from seqpack_cli.shards.read_pages import ReadPages
-from seqpack_cli.shards.recorded_options import read_options
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_manifest import read_shards_manifest
-from seqpack_cli.shards.sides import find_side, own_options, view_decoder
 from seqpack_cli.tokens.columns import Column, read_columns
-from seqpack_cli.tokens.store import number_repeated
+from seqpack_cli.tokens.store import TokenStore, choose_columns, number_repeated, open_stores
 
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
@@ -42,22 +48,20 @@ BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 class ShardSet:
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
-    An index may be negative; a slice is a list. Of pairs these are the encoder's sides, and
-    `decoder` is the shard set of the other sides, whose batches hold the same documents.
+    An index may be negative; a slice is a list. Of pairs these are the encoder's batches, and
+    `sides` are the shard sets of both sides, whose batches hold the same documents.
     """
 
     def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
-        self.side = find_side(manifest)
-        self.decoder: ShardSet | None = None
-        if self.side == ENCODER:
-            self.decoder = ShardSet(path, view_decoder(manifest), digest)
+        self.side = find_side(manifest)  # encoder of pairs too
+        views = view_sides(manifest)
+        is_alone = len(views) == 1
+        self.sides = [self] if is_alone else [ShardSet(path, view, digest) for view in views]
         self.layout: str = manifest["layout"]
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
-        entries = manifest["shards"]
-        counts = [entry["num_batches"] for entry in entries]
-        self.batch_offsets = to_offsets(counts)
+        self.batch_offsets = to_offsets([entry["num_batches"] for entry in manifest["shards"]])
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self._set_columns(self._stored_columns)
         self._max_mapped = LIMITS.mapped_files
@@ -76,6 +80,11 @@ class ShardSet:
     def path(self) -> Place:
         """The folder."""
         return self.folder.path
+
+    @property
+    def decoder(self) -> ShardSet | None:
+        """The decoder's side of pairs."""
+        return self.sides[1] if len(self.sides) > 1 else None
 
     def __repr__(self) -> str:
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, num_shards={self.num_shards}"
@@ -97,10 +106,18 @@ class ShardSet:
         return (self[index] for index in range(len(self)))
 
     def with_columns(self, names: Collection[str]) -> ShardSet:
-        """Return the same shards, whose batches have only some columns; others are not read."""
+        """Return the same shards, whose batches have only some columns; others are not read.
+
+        Args:
+            names: of pairs those of the decoder's side begin with PREFIX.
+        """
         other = copy.copy(self)
         found = {name: column for name, column in self.columns.items() if name in names}
         other._set_columns(self.columns if len(found) == len(self.columns) else found)
+        other.sides = [other]
+        if self.decoder is not None:
+            of_decoder = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
+            other.sides = [self.sides[0].with_columns(names), self.decoder.with_columns(of_decoder)]
         return other
 
     def _set_columns(self, columns: dict[str, Column]) -> None:
@@ -138,11 +155,6 @@ class ShardSet:
         return read_options(self.manifest, self.path / MANIFEST_NAME)
 
     @property
-    def sides(self) -> list[ShardSet]:
-        """The shard set of each side: this one, and the decoder's if there is one."""
-        return [self] if self.decoder is None else [self, self.decoder]
-
-    @functools.cached_property
     def own_options(self) -> PackOptions:
         """The options as they choose the columns of this side."""
         return own_options(self.manifest, self.options)
@@ -176,7 +188,8 @@ class ShardSet:
 
     def find_name(self, index: SupportsIndex) -> str:
         """Return the file name of a batch's shard."""
-        return self.open_shard(self.find(index)[0]).path.name
+        name: str = self.manifest["shards"][self.find(index)[0]]["name"]
+        return name
 
     def open_shard(self, number: int) -> Shard:
         """Map one shard and check its offsets; the shards opened last stay mapped.
@@ -238,3 +251,105 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
     path = parse_place(path)
     manifest, digest = read_shards_manifest(path, check_present=check_present)
     return ShardSet(path, manifest, digest)
+
+
+# The token stores that shards were packed from
+
+
+def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]:
+    """Return for each side of shards which of some stores are its own; a store may be of both.
+
+    Raises:
+        FolderError: one is not a token store, or not one of those that were packed.
+    """
+    return [[*given.values()] for given in _find_given(shards.sides, places)]
+
+
+def open_packed_stores(
+    shards: ShardSet, places: Sequence[Place] = (), *, check_indices: bool = True
+) -> TokenStore:
+    """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
+
+    Args:
+        places: where some or all of them are, in any order; the others are looked for where the
+            manifest says.
+        check_indices: check every index now.
+
+    Raises:
+        FolderError: a store is missing, damaged, or not one of those that were packed.
+    """
+    (given,) = _find_given(shards.sides[:1], places)
+    entries, in_order = shards.manifest["stores"], []
+    for number, (entry, recorded) in enumerate(zip(entries, shards.find_stores(), strict=True), 1):
+        place = given.get(entry["blake3"], recorded)
+        numbered = f"token store {number} of {len(entries)}" if len(entries) > 1 else ""
+        if place is None:
+            of_side = f" of the {shards.side}" if shards.side else ""
+            whose = f"the {shards.side}'s" if shards.side else "its"
+            which = numbered + of_side if numbered else f"{whose} token store"
+            raise FolderError(
+                f"{shards.path}: {which} is not at {entry['path'][:200]}",
+                hint="pass --tokens STORE, or --level structure, which needs no store",
+            )
+        if entry["blake3"] not in given and _hash_manifest(place) != entry["blake3"]:
+            raise _other_store(place, numbered or "the token store")
+        in_order.append(place)
+    return open_stores(
+        in_order, check_indices=check_indices, without=shards.own_options.drop_column
+    )
+
+
+def are_stores_there(shards: ShardSet) -> bool:
+    """Return whether the manifest of each store is still where that of the shards says.
+
+    The stores may be damaged all the same.
+    """
+    places, entries = shards.find_stores(), shards.manifest["stores"]
+    return all(
+        place is not None and _hash_manifest(place) == entry["blake3"]
+        for place, entry in zip(places, entries, strict=True)
+    )
+
+
+def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
+    """Return the stores of shards with the columns that the shards have."""
+    options = shards.own_options
+    return choose_columns(
+        store,
+        without=options.drop_column,
+        store_column=options.store_column,
+        names=shards.store_names,
+    )
+
+
+def _find_given(
+    sides: Sequence[ShardSet], places: Sequence[Place]
+) -> list[dict[str | None, Place]]:
+    """Return for each side the stores that were packed, by digest."""
+    given: list[dict[str | None, Place]] = [{} for _ in sides]
+    known = [{entry["blake3"] for entry in side.manifest["stores"]} for side in sides]
+    for place in places:
+        digest = _hash_manifest(place)
+        if not any(digest in digests for digests in known):
+            num_stores = sum(map(len, known))
+            one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
+            raise _other_store(place, one)
+        for own, digests in zip(given, known, strict=True):
+            own |= {digest: place} if digest in digests else {}
+    return given
+
+
+def _other_store(place: Place, which: str) -> FolderError:
+    open_stores([place], check_indices=False)  # raises unless it is a token store
+    return FolderError(
+        f"{place}: not {which} that these shards were packed from",
+        hint="pass the right one with --tokens STORE, or pack again",
+    )
+
+
+def _hash_manifest(place: Place) -> str | None:
+    """Return the digest of a store's manifest, whatever it holds; None if it cannot be read."""
+    try:
+        return blake3(at(place / MANIFEST_NAME).read(max_bytes=MAX_JSON_BYTES)).hexdigest()
+    except SeqpackError:
+        return None

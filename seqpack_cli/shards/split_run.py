@@ -20,6 +20,7 @@ from seqpack_cli.files.places import spell_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import RunOutput, open_split_run
 from seqpack_cli.runs.workers import Workers
+from seqpack_cli.shards.manifest import APART, record_options
 from seqpack_cli.shards.pack_plan import choose_pad_id
 from seqpack_cli.shards.pack_store import (
     describe_run,
@@ -27,10 +28,9 @@ from seqpack_cli.shards.pack_store import (
     pack_store,
     plan_selected,
 )
-from seqpack_cli.shards.recorded_options import APART, record_options
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import (
+from seqpack_cli.shards.split_set import (
     FIELDS_OF_SIDES,
     FORMAT,
     FORMAT_VERSION,

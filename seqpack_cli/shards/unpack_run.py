@@ -13,7 +13,7 @@ from seqpack_cli.files.places import AnyPath
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.paired_rows import check_pairs, view_side
+from seqpack_cli.shards.pairs import check_pairs, view_side
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, Group, spell_lines

@@ -19,9 +19,9 @@ from seqpack_cli.shards.exports.arrow_tables import (
 )
 from seqpack_cli.shards.exports.parquet_files import import_pyarrow, open_parquet
 from seqpack_cli.shards.exports.parquet_marks import make_kind
+from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_columns import Columns
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.unpacked import UnpackedSequence
 from seqpack_cli.shards.unpacked_lines import Group
 

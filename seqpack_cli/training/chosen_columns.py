@@ -5,11 +5,11 @@ Of pairs those of both sides; before the names of the decoder's is PREFIX.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from seqpack_cli.errors import join_items, quote
+from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.conditions import Label
 
@@ -20,15 +20,6 @@ def name_columns(shards: ShardSet) -> dict[str, Column]:
     if shards.decoder is not None:
         found.update({f"{PREFIX}{name}": each for name, each in shards.decoder.columns.items()})
     return found
-
-
-def keep_columns(shards: ShardSet, names: Collection[str]) -> ShardSet:
-    """Return the same shards, whose batches have only some columns; others are not read."""
-    kept = shards.with_columns(names)
-    if shards.decoder is not None:
-        of_decoder = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
-        kept.decoder = shards.decoder.with_columns(of_decoder)
-    return kept
 
 
 def choose_columns(columns: Mapping[str, Column], names: Sequence[str] | None) -> dict[str, Column]:

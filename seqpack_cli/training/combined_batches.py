@@ -15,7 +15,6 @@ from torch.utils.data import ConcatDataset, Subset
 
 from seqpack_cli.batching.order import BATCHES, shuffled
 from seqpack_cli.training.alike_shards import check_alike, join_fingerprints
-from seqpack_cli.training.chosen_columns import keep_columns
 from seqpack_cli.training.epoch_plan import EpochBatches, EpochPlan
 from seqpack_cli.training.shard_dataset import ShardDataset
 from seqpack_cli.training.store_dataset import StoreDataset
@@ -118,7 +117,7 @@ def _check_parts(dataset: Any) -> None:
             "batch: expected a whole ShardDataset"
         )
     check_alike(
-        [keep_columns(shards, part.columns) for part in parts for shards in part.open_shards()]
+        [shards.with_columns(part.columns) for part in parts for shards in part.open_shards()]
     )
 
 

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import describe_fields
+from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.tokens.columns import OVERLAP, TARGETS
 from seqpack_cli.training.batch_tensors import BatchTensors, PackedTensors, PaddedTensors
 from seqpack_cli.training.labels import NEXT, SAME, make_labels

@@ -21,8 +21,8 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Tensors
+from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_set import ShardSet, open_shards, share_limits
-from seqpack_cli.shards.sides import PREFIX
 from seqpack_cli.shards.stream_shares import count_streams, take_streams
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
@@ -37,7 +37,6 @@ from seqpack_cli.training.batch_costs import count_costs
 from seqpack_cli.training.chosen_columns import (
     choose_columns,
     find_texts,
-    keep_columns,
     list_class_names,
     name_columns,
 )
@@ -106,7 +105,7 @@ class ShardDataset(Dataset[Item]):
         targets = TARGETS if opened[0].decoder is None else f"{PREFIX}{TARGETS}"
         needed = [targets] if labels in OF_TARGETS else []
         self._hidden = [name for name in needed if name not in chosen]
-        check_alike([keep_columns(shards, chosen) for shards in opened])
+        check_alike([shards.with_columns(chosen) for shards in opened])
         check_different(opened)
         first = opened[0]
         self.columns: Mapping[str, Column] = chosen
@@ -223,7 +222,7 @@ class ShardDataset(Dataset[Item]):
     def _choose(self, opened: Sequence[ShardSet]) -> list[ShardSet]:
         """Return the shard sets with the columns that are read, and with the limits of one."""
         names = [*self.columns, *self._hidden]
-        chosen = [keep_columns(shards, names) for shards in opened]
+        chosen = [shards.with_columns(names) for shards in opened]
         share_limits([side for shards in chosen for side in shards.sides])
         return chosen
 

@@ -7,8 +7,8 @@ from seqpack_cli.files.places import AnyPath, parse_place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_set import open_splits
 from seqpack_cli.verification.device import open_device
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.report import PairsReport, Report, SplitsReport

@@ -17,13 +17,13 @@ from seqpack_cli.errors import SeqpackError
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.packed_stores import (
+from seqpack_cli.shards.shard_set import (
+    ShardSet,
     are_stores_there,
     open_packed_stores,
     share_places,
     show_packed_columns,
 )
-from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore, parse_places
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
 from seqpack_cli.verification.device import steady_arithmetic

@@ -12,7 +12,7 @@ from seqpack_cli.errors import quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import SplitSet
+from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.device import naming_part
 from seqpack_cli.verification.integers.split_documents import (

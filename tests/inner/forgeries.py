@@ -25,9 +25,9 @@ from shard_reference import (
 )
 
 from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.manifest import add_up_stores
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.store_counts import add_up_stores
 
 Row = tuple[int, int, np.ndarray]  # sequence, start of the row in it, ids
 

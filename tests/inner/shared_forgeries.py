@@ -18,7 +18,7 @@ import numpy as np
 from blake3 import blake3
 from shard_reference import Arrays, load_shard, read_manifest_json, safetensors_bytes
 
-from seqpack_cli.shards.store_counts import add_up_stores
+from seqpack_cli.shards.manifest import add_up_stores
 
 Piece = tuple[int, int, list[int]]  # sequence, where the piece begins in it, ids
 Rows = list[list[Piece]]  # of one batch

@@ -7,7 +7,7 @@ from pages import ROOT
 
 def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.batching.options import LAYOUTS
-    from seqpack_cli.shards import recorded_options, shard_manifest
+    from seqpack_cli.shards import manifest as of_shards
     from seqpack_cli.shards.geometry import Geometry
     from seqpack_cli.shards.shard_tensors import tensor_names
     from seqpack_cli.tokens import manifest
@@ -16,10 +16,10 @@ def test_formats_page_documents_every_tensor_field_and_option() -> None:
     geometry = Geometry(has_filler_rows=True, num_rows=1)
     names = {name for layout in LAYOUTS for name in tensor_names(layout, geometry)}
     for fields in ("MANIFEST_FIELDS", "LEDGER_FIELDS", "SHARD_FIELDS"):
-        names |= set(getattr(shard_manifest, fields))
+        names |= set(getattr(of_shards, fields))
     for fields in ("MANIFEST_FIELDS", "LEDGER_NAMES", "PART_FIELDS", "RANGE_FIELDS"):
         names |= set(getattr(manifest, fields))
-    names |= {*manifest.SOURCE_FIELDS, *recorded_options.NAMES, *TokenizeOptions().record()}
+    names |= {*manifest.SOURCE_FIELDS, *of_shards.NAMES, *TokenizeOptions().record()}
     names |= set(ImportOptions(vocab_size=1).record())
     text = (ROOT / "docs" / "formats.md").read_text()
     assert sorted(name for name in names if f"`{name}`" not in text) == []

@@ -27,7 +27,7 @@ from oracle.shards import (
 from oracle.stores import PageStore, StoreWriter, read_store
 
 from seqpack_cli import EpochSampler, PackOptions, ShardDataset, StoreBatches, StoreDataset, pack
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import open_splits
 
 LETTERS = "abcdefghij klmnop"
 

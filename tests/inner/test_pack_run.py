@@ -28,17 +28,18 @@ from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards import pack_run, pack_store
+from seqpack_cli.shards.manifest import COUNTS
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_manifest import COUNTS
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.store import open_store, open_stores
-from seqpack_cli.verification.verify_run import VerifyOptions, verify
+from seqpack_cli.verification.options import VerifyOptions
+from seqpack_cli.verification.verify_run import verify
 
 LAYOUTS = ("packed", "padded")
 
@@ -111,7 +112,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
         name: value for name, value in manifest.items() if name not in ("shards", "ledger")
     } == {
         "format": "seqpack.shards",
-        "format_version": 10,
+        "format_version": 11,
         "plan_version": PLAN_VERSION,
         "layout": "packed",
         "dtype": "uint16",

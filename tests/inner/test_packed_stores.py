@@ -13,8 +13,7 @@ from shard_reference import make_column_store, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
-from seqpack_cli.shards.packed_stores import open_packed_stores
-from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.shard_set import open_packed_stores, open_shards
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
@@ -64,7 +63,7 @@ def test_store_that_was_replaced_is_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "b")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     error = refuse(path)
-    what = "not token store 2 of the 2 that these shards were packed from"
+    what = "not token store 2 of 2 that these shards were packed from"
     assert (error.message, error.hint) == (f"{tmp_path / 'b'}: {what}", RIGHT_ONE)
 
 

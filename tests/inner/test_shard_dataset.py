@@ -165,7 +165,7 @@ def test_fingerprint_is_that_of_the_batches(tmp_path: Path) -> None:
     first = make_shards(tmp_path / "first", shard_bytes=954, batch_size=2)
     again = tmp_path / "again"
     shutil.copytree(first, again)
-    change_manifest(again, lambda manifest: manifest.update(tokens_path="../elsewhere"))
+    change_manifest(again, lambda manifest: manifest["stores"][0].update(path="../elsewhere"))
     others = [
         make_shards(tmp_path / "other seed", shard_bytes=954, batch_size=2, seed=1),
         make_shards(tmp_path / "other rows", shard_bytes=954, batch_size=3),

@@ -25,7 +25,7 @@ from seqpack_cli.files import disk
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_manifest import open_splits
+from seqpack_cli.shards.split_set import open_splits
 from seqpack_cli.shards.store_splits import hash_values
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import open_store
@@ -481,7 +481,9 @@ def test_splits_are_written_neither_into_a_store_nor_over_it(store: Path, tmp_pa
 
 def test_a_split_that_was_replaced_is_refused(store: Path, tmp_path: Path) -> None:
     split(store, tmp_path / "out")
-    change_json(tmp_path / "out" / "test" / "manifest.json", lambda found: found.update(more=1))
+    change_json(
+        tmp_path / "out" / "test" / "manifest.json", lambda found: found.update(plan_version=1)
+    )
     with pytest.raises(FolderError, match=r"out/test: not the shards that .*manifest\.json names"):
         open_splits(tmp_path / "out")
 

@@ -447,7 +447,7 @@ def test_largest_id_that_is_not_the_tokenizers_costs_no_memory(tmp_path: Path, m
 
 
 def test_lines_of_a_golden_store_fit_the_terminal() -> None:
-    found = describe(GOLDEN / "v10" / "tokens_words")
+    found = describe(GOLDEN / "v11" / "tokens_words")
     found["path"] = "words"
     assert (
         show_vocabulary_use(found)

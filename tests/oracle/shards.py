@@ -77,7 +77,7 @@ class ShardWriter:
         ]
         manifest = {
             "format": "seqpack.shards",
-            "format_version": 10,
+            "format_version": 11,
             "plan_version": 2,
             "layout": self.layout,
             **of_sides[0],
@@ -132,7 +132,7 @@ class ShardWriter:
         return shards
 
     def _make_file(self, arrays: dict[str, np.ndarray]) -> bytes:
-        values = {"format": "seqpack.shards", "format_version": "10", "layout": self.layout}
+        values = {"format": "seqpack.shards", "format_version": "11", "layout": self.layout}
         for side in self.sides:
             values[f"{side.prefix}stores_blake3"] = ",".join(side.digests)
         return make_tensor_file(values, arrays)
@@ -213,7 +213,7 @@ def write_splits(
         splits.append(entry)
     manifest = {
         "format": "seqpack.splits",
-        "format_version": 2,
+        "format_version": 3,
         "split_seed": options["split_seed"],
         "split_by": options["split_by"],
         "splits": splits,
@@ -233,7 +233,7 @@ def read_rows(folder: Path, prefix: str = "") -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns; with `decoder.` of that side."""
     assert not (folder / "plan.json").exists()
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 10)
+    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 11)
     columns = (manifest["decoder"] if prefix else manifest)["columns"]
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:

@@ -24,7 +24,7 @@ from seqpack_cli.reporting.row_targets import (
 from seqpack_cli.reporting.row_values import read_row_values, read_sequence_values
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut, show_share
-from seqpack_cli.shards.paired_rows import list_in_encoder_order
+from seqpack_cli.shards.pairs import list_in_encoder_order
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore

@@ -25,7 +25,7 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_cells
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.paired_rows import find_encoder_rows
+from seqpack_cli.shards.pairs import find_encoder_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

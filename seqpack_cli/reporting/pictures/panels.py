@@ -32,7 +32,6 @@ from seqpack_cli.reporting.rows import check_batch
 from seqpack_cli.reporting.texts import open_texts, split_row
 from seqpack_cli.reporting.wording import count, cut_front, show_token
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.paired_rows import view_encoder
 from seqpack_cli.shards.shard_set import ShardSet
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -60,7 +59,7 @@ def make_panels(
         check_batch(opened, batch)
     typical = choose_batch(measure_batches(opened))
     panels = []
-    sides = (view_encoder(opened), found), (opened.decoder, found.get("decoder", NOTHING))
+    sides = zip(opened.sides, (found, found.get("decoder", NOTHING)), strict=True)
     for name, (side, numbers) in zip(SIDES, sides, strict=True):
         for panel in _make_panels(side, batch, numbers.get("columns", ()), typical=typical):
             title = f"{name.capitalize()}: {panel.title[0].lower()}{panel.title[1:]}"

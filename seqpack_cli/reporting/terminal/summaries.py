@@ -14,7 +14,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.reporting.selection_counts import describe_stores, selects_passes
 from seqpack_cli.reporting.terminal.selection_lines import draw_splits, show_stores
 from seqpack_cli.reporting.wording import WIDTH, count, wrap
-from seqpack_cli.shards.sides import view_decoder
+from seqpack_cli.shards.manifest import view_sides
 from seqpack_cli.tokens.columns import TARGETS
 
 OF_STORE = {
@@ -85,7 +85,7 @@ def summarize_pack(output: Place, manifest: dict[str, Any], *, was_complete: boo
 
 def _tell_pairs(manifest: dict[str, Any]) -> list[str]:
     """Return the lines about shards of pairs: what each side holds, then both together."""
-    sides, options = (manifest, view_decoder(manifest)), manifest["options"]
+    sides, options = view_sides(manifest), manifest["options"]
     both = add_up_sides([side["ledger"] for side in sides])
     lines = [
         f"  {count(both['num_pairs'], 'pair')}, {count(both['num_tokens'], 'token')} -> "

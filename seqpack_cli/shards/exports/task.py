@@ -13,9 +13,9 @@ from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.ranges import find_difference
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
-from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
+from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore, open_store
 

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import (
 
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.shard_manifest import OF_STORES
+from seqpack_cli.shards.manifest import OF_STORES
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS

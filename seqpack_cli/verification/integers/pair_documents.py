@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seqpack_cli.shards.paired_rows import find_matched_rows
+from seqpack_cli.shards.pairs import find_matched_rows
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding

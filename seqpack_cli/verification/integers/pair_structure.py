@@ -12,7 +12,7 @@ import numpy as np
 
 from seqpack_cli.batching.options import SIDES, ResolvedOptions
 from seqpack_cli.batching.plan import BatchTable, find_buckets, make_limits
-from seqpack_cli.shards.paired_rows import find_matched_rows
+from seqpack_cli.shards.pairs import find_matched_rows
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.promises import check_limits

@@ -18,9 +18,9 @@ from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.manifest import to_lists
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import order_decoder
-from seqpack_cli.shards.recorded_options import to_lists
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.shard import Shard

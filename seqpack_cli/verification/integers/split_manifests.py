@@ -14,7 +14,7 @@ from typing import Any
 from seqpack_cli.batching.selection import OTHER_SPLITS
 from seqpack_cli.errors import quote
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.split_manifest import FIELDS_OF_SIDES, SplitSet
+from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, SplitSet
 
 # What the splits of one run have in common, besides their options.
 SHARED = (

@@ -17,7 +17,7 @@ from seqpack_cli.batching.options import DECODER
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.locks import LOCK_NAME
-from seqpack_cli.files.manifest import MANIFEST_NAME, tokenizer_name
+from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, tokenizer_name
 from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.runs.run_folder import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
@@ -198,7 +198,7 @@ def _check_folder(shards: ShardSet) -> list[Finding]:
     tokenizer = tokenizer_name(shards.manifest)
     expected = {entry["name"] for entry in shards.manifest["shards"]}
     expected |= {MANIFEST_NAME, "run.json", LOCK_NAME}
-    expected |= {tokenizer_name(side.manifest) for side in shards.sides}
+    expected |= {tokenizer} if shards.side is None else {tokenizer, tokenizer_name({SIDE: DECODER})}
     names = sorted(path.name for path in shards.path.iterdir()) if shards.side != DECODER else []
     findings = [
         Finding(LEVEL, name, "not in the manifest")

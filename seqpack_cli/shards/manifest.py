@@ -1,0 +1,392 @@
+"""The manifest of shards: what is recorded, what readers check, and how each side of pairs sees it.
+
+A reader checks version, fields, types, names and sizes, and takes the options as `pack` would
+resolve them. What else follows from the options and the stores, `verify` plans again and compares.
+Of pairs, a shard file holds the arrays of the encoder's side under their own names and those of the
+decoder's behind a prefix; a manifest holds the decoder's fields in an object. Seen from one side
+both are those of ordinary shards, so that one code reads either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.options import (
+    DECODER,
+    ENCODER,
+    MAX_PASSES,
+    PackOptions,
+    ResolvedOptions,
+    parse_number,
+)
+from seqpack_cli.errors import FolderError, OptionError, join_items, quote
+from seqpack_cli.files.json_files import Kind, check_fields
+from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, check_files, read_manifest
+from seqpack_cli.files.places import Place
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.tokens.columns import read_columns
+from seqpack_cli.tokens.manifest import check_id_range
+from seqpack_cli.tokens.store import MAX_STORES
+
+FORMAT = "seqpack.shards"
+FORMAT_VERSION = 11
+ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
+OF_STORES = ("vocab_size", "max_id", *ROLES)
+BYTES_PER_BATCH = 16  # for the offsets that every layout has
+BYTES_PER_ROW = 16  # for its length and its index
+PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
+COUNTS = (
+    "num_batches",
+    "num_rows",  # including filler rows
+    "num_filler_rows",
+    "num_sequences",
+    "num_split_sequences",
+    "num_tokens",
+    "num_target_tokens",
+    "num_padding_cells",
+)
+MANIFEST_FIELDS: dict[str, Kind] = {
+    "format": str,
+    "format_version": int,
+    "plan_version": int,
+    "layout": str,
+    "dtype": str,
+    "pad_id": int,
+    "padding_side": str,
+    "bucket_keys": list | None,
+    "vocab_size": int,
+    "max_id": int,
+    **dict.fromkeys(ROLES, object),  # checked with the range of ids
+    "tokenizer_blake3": str | None,
+    "stores": list,
+    "columns": list,
+    "options": dict,
+    "ledger": dict,
+    "shards": list,
+    "decoder": dict | None,  # of pairs: the fields of that side
+}
+DECODER_FIELDS = {
+    name: MANIFEST_FIELDS[name]
+    for name in ("dtype", "pad_id", *OF_STORES, "tokenizer_blake3", "stores", "columns", "ledger")
+}
+LEDGER_FIELDS: dict[str, Kind] = {
+    **dict.fromkeys(COUNTS, int),
+    "num_dropped_sequences": dict,
+    "num_dropped_tokens": dict,
+    "num_repeated_sequences": int,  # visits beyond the first
+    "num_repeated_tokens": int,
+    "stores": list,
+}
+STORE_COUNTS: dict[str, Kind] = {"num_sequences": int, "num_tokens": int}
+STORE_FIELDS: dict[str, Kind] = {"path": str, "blake3": str, "passes": str, **STORE_COUNTS}
+SHARD_FIELDS: dict[str, Kind] = {
+    "name": str,
+    "bytes": int,
+    "blake3": str,
+    **dict.fromkeys(COUNTS, int),
+    "longest": int,
+    "stores": list,
+    "decoder": dict | None,  # of pairs: the counts of that side
+}
+DECODER_COUNTS = {name: SHARD_FIELDS[name] for name in (*COUNTS, "longest", "stores")}
+OF_BOTH_SIDES = ("num_batches", "num_rows", "num_filler_rows", "num_sequences")
+APART = ("layout", "pad_id", "padding_side")  # options that are fields of the manifest itself
+NAMES = tuple(name for name in PackOptions.__dataclass_fields__ if name not in APART)
+
+
+def shard_name(number: int) -> str:
+    """Return the name of a shard file."""
+    return f"shard-{number:05d}.safetensors"
+
+
+def describe_shard(manifest: dict[str, Any], side: str | None = None) -> dict[str, str]:
+    """Return the metadata of every shard file, as far as it is of one side.
+
+    Args:
+        manifest: of that side.
+        side: one of SIDES; None where there is only one.
+    """
+    digests = ",".join(entry["blake3"] for entry in manifest["stores"])
+    return {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "layout": manifest["layout"],
+        **name_tensors({"stores_blake3": digests}, side),
+    }
+
+
+# Options
+
+
+def record_options(options: PackOptions) -> dict[str, Any]:
+    """Return resolved options in the form of the manifest."""
+    return {name: to_lists(getattr(options, name)) for name in NAMES}
+
+
+def to_lists(value: Any) -> Any:
+    """Return a value in the form of JSON, which has no tuples."""
+    return [to_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
+    """Return what the layout of batches with these resolved options needs to know."""
+    values, side = record_options(options), options.padding_side
+    return Geometry.of_options(
+        options.layout, values, pad_id=pad_id, padding_side=side, is_decoder=is_decoder
+    )
+
+
+def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
+    """Return the options recorded in a manifest, resolved.
+
+    Raises:
+        FolderError: `pack` refuses them.
+    """
+    apart = {name: manifest[name] for name in APART}
+    return parse_options(manifest["options"], apart, source, pairs=find_side(manifest) is not None)
+
+
+def parse_options(
+    values: dict[str, Any], apart: dict[str, Any], source: Place, *, pairs: bool
+) -> ResolvedOptions:
+    """Return recorded options, resolved.
+
+    Args:
+        values: the options.
+        apart: those of APART, of which the manifest of shards has fields of its own.
+        pairs: whether there is a decoder's side.
+
+    Raises:
+        FolderError: `pack` refuses them.
+    """
+    if wrong := sorted(set(values) ^ set(NAMES)):
+        raise FolderError(
+            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}",
+            hint="run seqpack pack again, or install the version of seqpack that wrote it",
+        )
+    try:
+        return PackOptions(**apart, **values).resolve(pairs=pairs)
+    except (TypeError, ValueError, OptionError) as error:
+        what = error.message if isinstance(error, OptionError) else str(error)
+        raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
+
+
+# Sides
+
+
+def find_side(manifest: Mapping[str, Any]) -> str | None:
+    """Return the side whose fields a manifest has; None if it is not of pairs."""
+    side: str | None = manifest.get(SIDE)
+    return side if manifest["decoder"] is None else ENCODER
+
+
+def view_sides(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a manifest as each side sees it; one that is not of pairs alone."""
+    if manifest["decoder"] is None:
+        return [manifest]
+    shards = [{**entry, **entry["decoder"]} for entry in manifest["shards"]]
+    encoder = {**manifest, "decoder": None, SIDE: ENCODER}
+    return [encoder, {**encoder, **manifest["decoder"], "shards": shards, SIDE: DECODER}]
+
+
+def of_encoder(options: PackOptions) -> PackOptions:
+    """Return the options of pairs as they choose the columns of the encoder's side."""
+    names = tuple(name for name in options.drop_column if not name.startswith(PREFIX))
+    return replace(options, drop_column=names)
+
+
+def of_decoder(options: PackOptions) -> PackOptions:
+    """Return the options of pairs as they choose the columns of the decoder's side."""
+    names = [name for name in options.drop_column if name.startswith(PREFIX)]
+    found = tuple(name.removeprefix(PREFIX) for name in names)
+    return replace(options, drop_column=found, store_column=None)
+
+
+def own_options(manifest: Mapping[str, Any], options: PackOptions) -> PackOptions:
+    """Return the options of a manifest as they choose the columns of its side."""
+    side = find_side(manifest)
+    return options if side is None else (of_decoder if side == DECODER else of_encoder)(options)
+
+
+def choose_tensors(tensors: Mapping[str, Any], side: str | None) -> dict[str, Any]:
+    """Return the arrays of a side under the names that a file of single sequences gives them.
+
+    Args:
+        side: one of SIDES; None where a file holds single sequences.
+    """
+    if side is None:
+        return dict(tensors)
+    return {
+        name.removeprefix(PREFIX): array
+        for name, array in tensors.items()
+        if name.startswith(PREFIX) == (side == DECODER)
+    }
+
+
+def name_tensors(tensors: Mapping[str, Any], side: str | None) -> dict[str, Any]:
+    """Return the arrays of a side under the names that they have in a file; see choose_tensors."""
+    prefix = PREFIX if side == DECODER else ""
+    return {f"{prefix}{name}": array for name, array in tensors.items()}
+
+
+# Counts of each store
+
+
+def count_of_stores(
+    num_sequences: Sequence[int], tensors: Mapping[str, np.ndarray]
+) -> list[dict[str, int]]:
+    """Count what the rows of a shard hold of each store; a split sequence is counted once.
+
+    Args:
+        num_sequences: of each store.
+    """
+    indices, num_stores = tensors["original_indices"], len(num_sequences)
+    numbers = np.searchsorted(to_offsets(num_sequences), indices, "right") - 1
+    is_real = indices >= 0
+    is_first = is_real & (tensors["piece_starts"] == 0) if "piece_starts" in tensors else is_real
+    sequences = np.bincount(numbers[is_first], minlength=num_stores)
+    tokens = np.bincount(numbers[is_real], tensors["lengths"][is_real], minlength=num_stores)
+    return [
+        {"num_sequences": int(found), "num_tokens": int(count)}
+        for found, count in zip(sequences.tolist(), tokens.tolist(), strict=True)
+    ]
+
+
+def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]]:
+    """Add up the counts of all shards, store by store."""
+    return [
+        {name: sum(entry[name] for entry in entries) for name in STORE_COUNTS}
+        for entries in zip(*counts, strict=True)
+    ]
+
+
+def counts_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
+    """Return whether the counts of each store add up to those of the whole shard."""
+    try:
+        _check_counts(entry["stores"], num_stores, source)
+    except FolderError:
+        return False
+    return all(sum(it[name] for it in entry["stores"]) == entry[name] for name in STORE_COUNTS)
+
+
+# Reading
+
+
+def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str, Any], str]:
+    """Read and check the manifest of finished shards; return it and its digest.
+
+    Args:
+        check_present: also check that every shard file exists and has its full size.
+
+    Raises:
+        FolderError: the folder is incomplete, of another version, or does not hold shards.
+    """
+    manifest, digest, find_size = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    check_all_fields(manifest, MANIFEST_FIELDS, source)
+    if manifest["plan_version"] < 1:
+        raise FolderError(f"{source}: plan_version 0, expected at least 1")
+    if not manifest["shards"]:
+        raise FolderError(f"{source}: no shards")
+    for number, entry in enumerate(manifest["shards"]):
+        _check_shard(number, entry, source, pairs=manifest["decoder"] is not None)
+    if manifest["decoder"] is not None:
+        check_all_fields(manifest["decoder"], DECODER_FIELDS, source)
+        if len(manifest["decoder"]["stores"]) != len(manifest["stores"]):
+            raise _contradiction(source, "its sides have other numbers of stores")
+    options = read_options(manifest, source)
+    _check_keys(manifest, options, source)
+    if options.split is not None and options.split_name is None:
+        raise _contradiction(source, "its options have splits, but not which one it holds")
+    manifest["options"] = record_options(options)  # with the defaults of those that are null
+    for side in view_sides(manifest):
+        _check_side(side, source)
+    if check_present:
+        check_files(path, manifest["shards"], find_size)
+    return manifest, digest
+
+
+def check_all_fields(value: Any, fields: Mapping[str, Kind], source: Place) -> None:
+    """Raise FolderError unless an object has these fields, of these types, and no others."""
+    check_fields(value, fields, source=source)
+    if len(value) > len(fields):
+        raise FolderError(f"{source}: unknown field {quote(min(value.keys() - fields))}")
+
+
+def check_stores(stores: list[Any], fields: Mapping[str, Kind], source: Place) -> None:
+    """Raise FolderError unless there are entries of stores, each with these fields."""
+    for entry in stores:
+        check_all_fields(entry, fields, source)
+    if not 1 <= len(stores) <= MAX_STORES:
+        raise FolderError(f"{source}: {len(stores):,} stores, expected 1 to {MAX_STORES:,}")
+
+
+def _check_shard(number: int, entry: dict[str, Any], source: Place, *, pairs: bool) -> None:
+    """Check the entry of a shard; its file is checked when it is opened."""
+    check_all_fields(entry, SHARD_FIELDS, source)
+    if entry["name"] != shard_name(number):
+        raise FolderError(
+            f"{source}: shard {number} is named {quote(entry['name'])}, "
+            f"expected {shard_name(number)}"
+        )
+    smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+    if entry["bytes"] < smallest:  # before memory is taken for a false count
+        raise FolderError(
+            f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
+            f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
+        )
+    if (entry["decoder"] is not None) != pairs:
+        raise _contradiction(source, f"shard {number} has other sides than the manifest")
+    if pairs:
+        check_all_fields(entry["decoder"], DECODER_COUNTS, source)
+        if any(entry["decoder"][name] != entry[name] for name in OF_BOTH_SIDES):
+            raise _contradiction(source, f"the sides of shard {number} have other numbers of rows")
+
+
+def _check_keys(manifest: dict[str, Any], options: ResolvedOptions, source: Place) -> None:
+    """Raise FolderError unless there are bucket keys if, and only if, the options have buckets."""
+    num_sides = 1 if find_side(manifest) is None else 2
+    try:
+        keys = PackOptions(buckets=manifest["bucket_keys"]).keys
+    except (TypeError, ValueError) as error:
+        raise FolderError(f"{source}: bucket_keys: {str(error)[:200]}") from error
+    if (keys is None) != (options.buckets is None) or set(map(len, keys or ())) - {num_sides}:
+        raise _contradiction(source, "its bucket keys are not those of its options")
+
+
+def _check_side(manifest: dict[str, Any], source: Place) -> None:
+    """Check the fields of a manifest that each side of pairs has."""
+    check_id_range(manifest, source)
+    read_columns(manifest, source)
+    check_stores(manifest["stores"], STORE_FIELDS, source)
+    try:
+        for entry in manifest["stores"]:
+            parse_number(entry["passes"], "passes of a store", MAX_PASSES)
+    except OptionError as error:
+        raise FolderError(f"{source}: {error.message}") from error
+    ledger = manifest["ledger"]
+    check_all_fields(ledger, LEDGER_FIELDS, source)
+    dropped = [ledger[f"num_dropped_{name}"] for name in ("sequences", "tokens")]
+    for counts in dropped:
+        check_all_fields(counts, dict.fromkeys(dropped[0], int), source)
+    for entry in (ledger, *manifest["shards"]):
+        _check_counts(entry["stores"], len(manifest["stores"]), source)
+
+
+def _check_counts(counts: list[Any], num_stores: int, source: Place) -> None:
+    """Raise FolderError unless a list has the counts of each store."""
+    if len(counts) != num_stores:
+        raise _contradiction(source, f"counts of {len(counts):,} stores beside {num_stores:,}")
+    for entry in counts:
+        check_all_fields(entry, STORE_COUNTS, source)
+
+
+def _contradiction(source: Place, what: str) -> FolderError:
+    return FolderError(f"{source}: the manifest contradicts itself: {what}")

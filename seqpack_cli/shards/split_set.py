@@ -1,0 +1,129 @@
+"""Open the folder that `pack --split` writes: the shard set of each split, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from seqpack_cli.batching.options import Splits, parse_splits, spell_number
+from seqpack_cli.errors import FolderError, quote
+from seqpack_cli.files.json_files import Kind
+from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_manifest
+from seqpack_cli.files.places import Place
+from seqpack_cli.runs.run_folder import FORMAT_OF_SPLITS
+from seqpack_cli.shards.manifest import (
+    APART,
+    STORE_COUNTS,
+    check_all_fields,
+    check_stores,
+    parse_options,
+    record_options,
+)
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+
+FORMAT = FORMAT_OF_SPLITS
+FORMAT_VERSION = 3
+FIELDS_OF_SIDES = ("stores", "decoder_stores")  # the second is null without pairs
+MANIFEST_FIELDS: dict[str, Kind] = {
+    "format": str,
+    "format_version": int,
+    "split_seed": object,  # up to 2^64 - 1, so it is not a count
+    "split_by": str | None,
+    "splits": list,
+    "stores": list,
+    "decoder_stores": list | None,
+    "options": dict,
+}
+STORE_FIELDS: dict[str, Kind] = {"path": str, "blake3": str, **STORE_COUNTS}
+SPLIT_FIELDS: dict[str, Kind] = {
+    "name": str,
+    "share": str | None,
+    "blake3": str,  # of the manifest of its shards
+    "num_documents": int,  # that have a sequence; these counts are before anything is dropped
+    **STORE_COUNTS,
+}
+
+
+class SplitSet:
+    """The splits of one or more token stores, each a shard set."""
+
+    def __init__(
+        self, path: Place, manifest: dict[str, Any], digest: str, *, check_present: bool = True
+    ) -> None:
+        self.folder = OpenedFolder(path, digest)
+        self.manifest = manifest
+        self.splits: Mapping[str, ShardSet] = {
+            entry["name"]: _open_split(path, manifest, entry, check_present=check_present)
+            for entry in manifest["splits"]
+        }
+
+    @property
+    def path(self) -> Place:
+        """The folder."""
+        return self.folder.path
+
+    def __repr__(self) -> str:
+        return f"SplitSet({str(self.path)!r}, splits={[*self.splits]})"
+
+
+def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
+    """Open the folder of finished splits.
+
+    Args:
+        check_present: check now that every shard file exists in full size.
+
+    Raises:
+        FolderError: it is incomplete, damaged, or holds something else.
+    """
+    manifest, digest, _ = read_manifest(
+        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+    )
+    source = path / MANIFEST_NAME
+    check_all_fields(manifest, MANIFEST_FIELDS, source)
+    for field in FIELDS_OF_SIDES:
+        if manifest[field] is not None:
+            check_stores(manifest[field], STORE_FIELDS, source)
+    for entry in manifest["splits"]:
+        check_all_fields(entry, SPLIT_FIELDS, source)
+    values, pairs = dict(manifest["options"]), manifest["decoder_stores"] is not None
+    apart = {name: values.pop(name, None) for name in APART}
+    options = parse_options(values, apart, source, pairs=pairs)
+    splits = parse_splits(options)
+    shares = None if splits is None else [*describe_shares(splits)]
+    # So the names of splits are plain names of folders.
+    found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
+    by = manifest["split_seed"], manifest["split_by"]
+    if found != shares or by != (options.split_seed, options.split_by):
+        raise FolderError(
+            f"{source}: the manifest contradicts itself: its options have other splits than "
+            f"{quote(found)}"
+        )
+    manifest["options"] = {**record_options(options), **apart}
+    return SplitSet(path, manifest, digest, check_present=check_present)
+
+
+def describe_shares(splits: Splits) -> Iterator[tuple[str, str | None]]:
+    """Yield the name of each split and its share as text, None if its name is a column's value."""
+    shares = splits.shares or [None] * len(splits.names)
+    for name, share in zip(splits.names, shares, strict=True):
+        yield name, None if share is None else spell_number(share)
+
+
+def _open_split(
+    path: Place, manifest: dict[str, Any], entry: dict[str, Any], *, check_present: bool
+) -> ShardSet:
+    folder = path / entry["name"]
+    if folder.is_symlink():
+        raise FolderError(f"{folder}: a link, expected the folder of a split")
+    shards = open_shards(folder, check_present=check_present)
+    options = {**manifest["options"], "split_name": entry["name"]}
+    is_same = shards.manifest["options"].items() <= options.items()
+    of_sides = [side.manifest["stores"] for side in shards.sides]
+    named = [manifest[field] for field in FIELDS_OF_SIDES if manifest[field] is not None]
+    digests = [[[it["blake3"] for it in side] for side in sides] for sides in (of_sides, named)]
+    if shards.folder.digest != entry["blake3"] or not is_same or digests[0] != digests[1]:
+        raise FolderError(
+            f"{shards.path}: not the shards that {path / MANIFEST_NAME} names",
+            hint="they were replaced: run the same pack --split again with --overwrite",
+        )
+    return shards
