@@ -19,6 +19,7 @@ from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
+from seqpack_cli.shards.selection import NUM_TARGETS, TargetCounter
 from seqpack_cli.shards.shard_manifest import (
     SHARD_FIELDS,
     describe_shard,
@@ -29,7 +30,6 @@ from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
-from seqpack_cli.shards.targets import NUM_TARGETS, TargetCounter
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import TokenStore, ValueReader
 

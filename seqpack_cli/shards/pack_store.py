@@ -33,7 +33,7 @@ from seqpack_cli.shards.pack_plan import (
 )
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
 from seqpack_cli.shards.recorded_options import record_options
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_manifest import (
     DECODER_COUNTS,
     FORMAT,

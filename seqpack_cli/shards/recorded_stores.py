@@ -21,7 +21,7 @@ from seqpack_cli.batching.options import (
 from seqpack_cli.errors import FolderError, OptionError, quote
 from seqpack_cli.files.json_files import check_fields
 from seqpack_cli.files.places import Place
-from seqpack_cli.shards.store_passes import find_store_passes, name_by_position
+from seqpack_cli.shards.selection import find_store_passes, name_by_position
 from seqpack_cli.tokens.columns import TARGETS, read_columns
 from seqpack_cli.tokens.store import MAX_STORES
 

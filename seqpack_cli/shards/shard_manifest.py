@@ -12,9 +12,9 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, read_manifest
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.recorded_options import check_plan_fields, read_options
 from seqpack_cli.shards.recorded_stores import check_columns, check_passes, check_stores
+from seqpack_cli.shards.selection import NUM_TARGETS
 from seqpack_cli.shards.sides import name_tensors, own_options, view_decoder
 from seqpack_cli.shards.store_counts import check_counts
-from seqpack_cli.shards.targets import NUM_TARGETS
 from seqpack_cli.tokens.manifest import check_id_range
 
 FORMAT = "seqpack.shards"
