@@ -16,8 +16,7 @@ from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.pack_plan import count_bytes, plan_store
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.selection import SelectedStore, Selector
 from seqpack_cli.tokens.store import TokenStore
 
 

@@ -1,30 +1,34 @@
-"""Which sequence of a decoder store belongs to each sequence of an encoder store.
+"""Which sequence of a decoder's stores belongs to each sequence of the encoder's.
 
-Both are those of the same document. Where every document has a sequence, nothing is read for it;
-else the indices are, part by part, with 1 byte per document besides the results.
+Both are those of the same document, so each store needs as many documents as the other side's, of
+one sequence or none each. Where every document has one, nothing is read for it; else the indices
+are. Conditions on the decoder's sequences become those on the encoder's, with 1 bit for each.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from seqpack_cli.shards.alignment_checks import (
-    check_numbers,
-    check_pair,
-    find_present,
-    has_one_each,
-)
-from seqpack_cli.shards.store_conditions import PartTest
-from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli.corpus.sources import STANDARD_INPUT
+from seqpack_cli.errors import OptionError
+from seqpack_cli.tokens.store import StoreFolder, TokenStore
 
 NO_SEQUENCE = -1
+NUM_SAMPLES = 256
+CHANGED_HINT = (
+    "make both stores again from the same file; two different files need different paths, such as "
+    "de/train.txt and en/train.txt"
+)
+PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
 
 
 class Alignment:
-    """The sequences of two stores that are those of the same documents.
+    """The sequences of two sides that are those of the same documents.
 
     Args:
         encoder: the store, or several, whose sequences are looked up.
@@ -35,53 +39,52 @@ class Alignment:
         self.encoder, self.decoder = encoder, decoder
 
     def check(self) -> None:
-        """Compare what the manifests say of the documents of both sides, store by store.
+        """Compare the documents of both sides, store by store.
 
         Raises:
             OptionError: the stores are not aligned, or a document has several sequences; the first
                 difference is named.
         """
-        encoders, decoders = self.encoder.folders, self.decoder.folders
-        check_numbers(len(encoders), len(decoders))
-        for encoder, decoder in zip(encoders, decoders, strict=True):
-            check_pair(encoder, decoder)
-            for store, folder in ((self.encoder, encoder), (self.decoder, decoder)):
+        check_numbers(len(self.encoder.folders), len(self.decoder.folders))
+        for encoder, decoder in zip(self.encoder.folders, self.decoder.folders, strict=True):
+            _check_documents(encoder, decoder)
+        for store in (self.encoder, self.decoder):
+            for folder in store.folders:
                 if folder.num_sequences > folder.num_documents - folder.num_silent:
                     for number in folder.parts:
-                        find_present(store, number)
+                        _find_present(store, number)
 
     @cached_property
     def decoder_indices(self) -> np.ndarray:
-        """The index of the decoder's sequence of the same document, int64[N].
+        """The decoder's sequence of the same document, for each of the encoder's, int64[N].
 
-        N is the number of the encoder's sequences; -1 where the decoder's document is empty.
+        -1 where the decoder's document is empty.
         """
-        if all(map(has_one_each, (*self.encoder.folders, *self.decoder.folders))):
+        sides = self.encoder, self.decoder
+        if not any(folder.num_silent for side in sides for folder in side.folders):
             return np.arange(len(self.encoder))
-        parts = range(self.decoder.num_parts)
-        is_present = np.concatenate([find_present(self.decoder, number) for number in parts])
-        found = np.empty(len(self.encoder), np.int64)
-        document = num_before = 0  # so many documents and decoder sequences come before the part
-        for number, first in enumerate(self.encoder.part_offsets[:-1].tolist()):
-            is_wanted = find_present(self.encoder, number)
-            is_known = is_present[document : document + len(is_wanted)]
-            indices = np.cumsum(is_known) + (num_before - 1)
-            document, num_before = document + len(is_wanted), num_before + int(is_known.sum())
-            indices[~is_known] = NO_SEQUENCE
-            indices = indices[is_wanted]
-            found[first : first + len(indices)] = indices
+        is_wanted, is_known = (
+            np.concatenate([_find_present(side, number) for number in range(side.num_parts)])
+            for side in sides
+        )
+        indices = np.cumsum(is_known)
+        indices -= 1
+        indices[~is_known] = NO_SEQUENCE
+        found: np.ndarray = indices[is_wanted]
         return found
 
     @cached_property
     def decoder_lengths(self) -> np.ndarray:
         """The length of the decoder's sequence of the same document, int32[N]; 0 where empty."""
-        found = np.where(self._is_known, self.decoder.lengths[self.decoder_indices], 0)
-        return found.astype(np.int32, copy=False)
+        lengths: np.ndarray = self.decoder.lengths[self.decoder_indices]
+        lengths[self.decoder_indices == NO_SEQUENCE] = 0
+        return lengths
 
-    def find_lone_lengths(self) -> np.ndarray:
-        """Return the lengths of the decoder's sequences whose encoder document is empty, int32."""
+    @property
+    def lone_lengths(self) -> np.ndarray:
+        """The lengths of the decoder's sequences whose encoder document is empty, int32."""
         is_lone = np.ones(len(self.decoder), bool)
-        is_lone[self.decoder_indices[self._is_known]] = False
+        is_lone[self.decoder_indices[self.decoder_indices != NO_SEQUENCE]] = False
         lengths: np.ndarray = self.decoder.lengths[is_lone]
         return lengths
 
@@ -91,8 +94,11 @@ class Alignment:
         It is False where the decoder's document is empty. The decoder's parts are all evaluated
         when the first result is needed, and are kept with 1 bit per sequence.
         """
-        parts = range(self.decoder.num_parts)
-        find_bits = functools.cache(lambda: _pack_bits([test(number) for number in parts]))
+
+        @functools.cache
+        def find_bits() -> np.ndarray:
+            parts = [test(number) for number in range(self.decoder.num_parts)]
+            return np.packbits(np.concatenate(parts), bitorder="little")
 
         def spread_part(number: int) -> np.ndarray:
             first, last = self.encoder.part_offsets[number : number + 2].tolist()
@@ -103,13 +109,129 @@ class Alignment:
 
         return spread_part
 
-    @property
-    def _is_known(self) -> np.ndarray:
-        """Return which of the encoder's sequences have one of the decoder, bool[N]."""
-        is_known: np.ndarray = self.decoder_indices != NO_SEQUENCE
-        return is_known
+
+def check_numbers(num_encoders: int, num_decoders: int) -> None:
+    """Raise OptionError unless there are as many stores on both sides."""
+    if num_encoders != num_decoders:
+        raise OptionError(
+            f"--decoder: {num_decoders:,} stores, expected {num_encoders:,}, one for each STORE",
+            hint="pass --decoder once for each STORE, in the same order",
+        )
 
 
-def _pack_bits(parts: list[np.ndarray]) -> np.ndarray:
-    """Return a bit per sequence of all parts, the first in the lowest bit of a byte, uint8."""
-    return np.packbits(np.concatenate(parts), bitorder="little")
+def describe_missing_ends(store: TokenStore) -> str | None:
+    """Return a note if the sequences of a decoder's store begin, or end, with different tokens.
+
+    Some all over the store are looked at. A decoder is started with a token that is always the
+    same, and stops at one; they are in the store, or the loader adds them.
+    """
+    places = np.unique(np.linspace(0, len(store) - 1, NUM_SAMPLES).astype(np.int64)).tolist()
+    firsts, lasts = ({int(store[place][cell]) for place in places} for cell in (0, -1))
+    missing = [("begin", "bos")] * (len(firsts) > 1) + [("end", "eos")] * (len(lasts) > 1)
+    if not missing:
+        return None
+    whats = " and ".join(what for what, _ in missing)
+    options = " and ".join(f"--{option}" for _, option in missing)
+    arguments = " and ".join(f"{option}_id=" for _, option in missing)
+    return (
+        f"the decoder's sequences {whats} with different tokens, expected one to start from and "
+        f"one to stop at: tokenize that side with {options}, or pass {arguments} to ShardDataset"
+    )
+
+
+def _find_present(store: TokenStore, number: int) -> np.ndarray:
+    """Return which documents of a part have a sequence, bool; raise OptionError for several."""
+    counts = store.count_sequences(number)
+    if counts.max(initial=0) > 1:
+        first = int(counts[: int((counts > 1).argmax())].sum())
+        origin = store.locate(int(store.part_offsets[number]) + first)
+        hint = "import ids as JSON lines, a record for each document"
+        if store.folder_of(number).manifest["made_by"] == "tokenize":
+            hint = "tokenize without --max-length, or with --overflow truncate"
+        raise OptionError(
+            f"{origin.store}: document {origin.source}:{origin.record} has {origin.num_pieces:,} "
+            "sequences, expected 1 for each document of a pair",
+            hint=hint,
+        )
+    return counts > 0
+
+
+def _check_documents(encoder: StoreFolder, decoder: StoreFolder) -> None:
+    """Raise OptionError unless document i of one store can be document i of the other.
+
+    The manifests tell: a document keeps its number if it has no sequence.
+    """
+    ours, theirs = _list_sources(encoder), _list_sources(decoder)
+    if _list_fields(encoder) != _list_fields(decoder):  # else a.en and a.de may be pairs both ways
+        _check_order(encoder, decoder)
+    for expected, found in zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ():
+        path = found["path"]
+        if path == expected["path"] != STANDARD_INPUT:
+            if found["bytes"] != expected["bytes"]:
+                raise OptionError(
+                    f"{decoder.path}: source {path} has {found['bytes']:,} bytes, expected "
+                    f"{expected['bytes']:,} as in {encoder.path}",
+                    hint=CHANGED_HINT,
+                )
+            for (start, end), digest in found["ranges"].items():
+                if expected["ranges"].get((start, end), digest) != digest:
+                    raise OptionError(
+                        f"{decoder.path}: source {path} differs in its bytes {start:,} to {end:,}, "
+                        f"expected the same as in {encoder.path}",
+                        hint=CHANGED_HINT,
+                    )
+        if found["num_documents"] != expected["num_documents"]:
+            raise OptionError(
+                f"{decoder.path}: {_count(found)} in source {path}, expected "
+                f"{expected['num_documents']:,} as in source {expected['path']} of {encoder.path}",
+                hint="give both files a line for each pair: empty lines count, and the pair of one "
+                "is left out",
+            )
+    if decoder.num_documents != encoder.num_documents:
+        raise OptionError(
+            f"{decoder.path}: {_count(decoder.manifest['ledger'])}, expected "
+            f"{encoder.num_documents:,} as in {encoder.path}",
+            hint="tokenize two fields of the same records, or two files with a line for each pair",
+        )
+
+
+def _check_order(encoder: StoreFolder, decoder: StoreFolder) -> None:
+    """Raise OptionError if two fields of the same files were read in another order.
+
+    A file is known by its path, else by its bytes, if both stores cut it into the same ranges.
+    """
+    theirs = _list_sources(decoder)
+    of_path = {source["path"]: place for place, source in enumerate(theirs)}
+    of_bytes = {(*it["ranges"].items(),): place for place, it in enumerate(theirs) if it["bytes"]}
+    for place, source in enumerate(_list_sources(encoder)):
+        path, ranges, wanted = source["path"], source["ranges"], f"in {encoder.path}"
+        found = of_path.get(path, place)
+        if path not in of_path and ranges not in [it["ranges"] for it in theirs[place : place + 1]]:
+            found = of_bytes.get((*ranges.items(),), place)
+            wanted = f"{path} {wanted}, which has the same bytes"
+        if found != place:
+            raise OptionError(
+                f"{decoder.path}: source {theirs[found]['path']} is number {found + 1:,}, "
+                f"expected {place + 1:,} as {wanted}",
+                hint="pass both tokenize commands the same files in the same order",
+            )
+
+
+def _list_sources(store: StoreFolder) -> list[dict[str, Any]]:
+    """Return the sources of a manifest, each with the BLAKE3 of the ranges that were read."""
+    sources = [{**source, "ranges": {}} for source in store.manifest["sources"]]
+    for part in store.manifest["parts"]:
+        for entry in part["ranges"]:
+            sources[entry["source"]]["ranges"][entry["start"], entry["end"]] = entry["blake3"]
+    return sources
+
+
+def _list_fields(store: StoreFolder) -> dict[str, Any]:
+    """Return the options that name the fields of a record that were read."""
+    options = store.manifest["options"]
+    return {name: value for name, value in options.items() if name.endswith("_field")}
+
+
+def _count(counts: Mapping[str, Any]) -> str:
+    number = counts["num_documents"]
+    return f"{number:,} document{'s' * (number != 1)}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Workers
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 
 

@@ -10,7 +10,7 @@ from seqpack_cli.batching.options import spell_number
 from seqpack_cli.batching.plan import Plan
 from seqpack_cli.files.places import Place, spell_place
 from seqpack_cli.shards.manifest import COUNTS, OF_STORES, add_up_stores
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.tokens.store import TokenStore
 
 

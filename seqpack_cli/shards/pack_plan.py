@@ -17,7 +17,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.manifest import describe_shard, find_geometry, name_tensors
 from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.store import TokenStore

@@ -11,13 +11,11 @@ from seqpack_cli.files.places import AnyPath, Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunOutput
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers
-from seqpack_cli.shards.alignment_checks import check_numbers
+from seqpack_cli.shards.alignment import check_numbers, describe_missing_ends
 from seqpack_cli.shards.manifest import PREFIX, of_decoder, of_encoder
 from seqpack_cli.shards.pack_store import is_planned_here, pack_store
-from seqpack_cli.shards.row_ends import describe_missing_ends
-from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.selection import Selector, name_by_position
 from seqpack_cli.shards.split_run import pack_splits
-from seqpack_cli.shards.store_passes import name_by_position
 from seqpack_cli.tokens.store import AnyPaths, name_stores, open_stores, parse_places
 
 

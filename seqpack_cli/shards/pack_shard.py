@@ -26,10 +26,10 @@ from seqpack_cli.shards.manifest import (
     name_tensors,
     shard_name,
 )
+from seqpack_cli.shards.selection import NUM_TARGETS, TargetCounter
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_rows import StoreRows, find_rows
-from seqpack_cli.shards.targets import NUM_TARGETS, TargetCounter
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import TokenStore, ValueReader
 

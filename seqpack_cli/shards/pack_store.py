@@ -40,7 +40,7 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, count_rows, make_shard
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.tokens.store import TokenStore

@@ -10,8 +10,7 @@ from fractions import Fraction
 from seqpack_cli.batching.options import PackOptions, ResolvedOptions
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.manifest import of_decoder, of_encoder
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.selection import SelectedStore, Selector
 from seqpack_cli.shards.store_rows import changed_error
 from seqpack_cli.tokens.store import TokenStore, open_stores
 

@@ -28,7 +28,7 @@ from seqpack_cli.shards.pack_store import (
     pack_store,
     plan_selected,
 )
-from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.selection import PartSplits, Selector, make_splitter
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_set import (
     FIELDS_OF_SIDES,
@@ -37,7 +37,6 @@ from seqpack_cli.shards.split_set import (
     describe_shares,
     open_splits,
 )
-from seqpack_cli.shards.store_splits import PartSplits, make_splitter
 from seqpack_cli.tokens.store import TokenStore
 
 

@@ -11,7 +11,7 @@ from seqpack_cli.batching.plan import PlannedRows, ShardRows
 from seqpack_cli.batching.rows import INTO_NEXT
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.layouts import is_in_range
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows
 

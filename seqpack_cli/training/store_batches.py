@@ -26,8 +26,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.store_passes import name_by_position
+from seqpack_cli.shards.selection import SelectedStore, name_by_position
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.store import check_dropped, name_stores

@@ -11,7 +11,7 @@ import numpy as np
 from seqpack_cli.batching.options import ENCODER
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore

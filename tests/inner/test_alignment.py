@@ -24,7 +24,7 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.shards.alignment import Alignment
-from seqpack_cli.shards.store_conditions import make_test
+from seqpack_cli.shards.selection import make_test
 from seqpack_cli.tokens.store import TokenStore
 
 RECORDS = [("one", "eins"), ("two", "zwei"), ("three", "drei"), ("four", "vier")]

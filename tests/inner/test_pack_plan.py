@@ -29,7 +29,7 @@ from seqpack_cli.shards.pack_plan import (
     cut_shards,
     plan_store,
 )
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.store import open_store
 

@@ -24,9 +24,9 @@ from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files import disk
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Progress
+from seqpack_cli.shards.selection import hash_values
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_set import open_splits
-from seqpack_cli.shards.store_splits import hash_values
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import open_store
 

@@ -21,8 +21,7 @@ from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.manifest import to_lists
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import order_decoder
-from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.selector import Selector
+from seqpack_cli.shards.selection import SelectedStore, Selector
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors

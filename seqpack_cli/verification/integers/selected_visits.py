@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER
-from seqpack_cli.batching.plan import Limits, find_limits, make_limits
+from seqpack_cli.batching.plan import Limits, PairLengths, find_limits, make_limits
 from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.finished_manifest import describe_stores
-from seqpack_cli.shards.selected_pairs import SelectedPairs
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
@@ -43,11 +42,10 @@ def compare_selection(
     if of_stores:
         yield from of_stores
         return
-    counts = source.count()
-    expected = _iter_selected(source)
-    if isinstance(source, SelectedPairs) and shards.side == DECODER:
-        counts = source.pair_up().counts
-        expected = _select_decoder(source, expected)
+    counts, expected = source.count(), _iter_selected(source)
+    pairs = source.pair_up() if shards.side == DECODER else None
+    if pairs is not None:
+        counts, expected = pairs.counts, _select_decoder(source, pairs, expected)
     missing, left_out = _MissingVisits(shards), dict(counts.left_out)
     for first, lengths, visits in expected:
         packed = coverage.visits[first : first + len(visits)].astype(np.int32)
@@ -113,13 +111,16 @@ def _iter_selected(source: SelectedStore) -> Iterator[Visits]:
         yield int(source.part_offsets[number]), lengths, source.find_visits(number)
 
 
-def _select_decoder(source: SelectedPairs, encoder: Iterator[Visits]) -> Iterator[Visits]:
+def _select_decoder(
+    source: SelectedStore, pairs: PairLengths, encoder: Iterator[Visits]
+) -> Iterator[Visits]:
     """Yield what should be packed of the decoder's side, given that of the encoder's."""
-    visits = np.zeros(len(source.decoder), np.int32)
+    decoder = source.sides[1]
+    visits = np.zeros(len(decoder), np.int32)
     for first, lengths, of_pairs in encoder:
-        indices = source.alignment.decoder_indices[first : first + len(lengths)]
+        indices = pairs.indices[first : first + len(lengths)]
         visits[indices[indices >= 0]] = of_pairs[indices >= 0]
-    yield 0, source.decoder.lengths, visits
+    yield 0, decoder.lengths, visits
 
 
 def _make_limits(shards: ShardSet) -> list[Limits]:

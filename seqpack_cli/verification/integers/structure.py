@@ -21,7 +21,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, tokenizer_name
 from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.runs.run_folder import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
-from seqpack_cli.shards.selected_store import SelectedStore
+from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.vocabulary import check_kept_tokenizer

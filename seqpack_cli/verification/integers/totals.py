@@ -13,9 +13,9 @@ from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.manifest import add_up_stores, count_of_stores
+from seqpack_cli.shards.selection import NUM_TARGETS, count_targets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.targets import NUM_TARGETS, count_targets
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, show_times
 from seqpack_cli.verification.integers.promises import find_unused_keys

@@ -1,0 +1,661 @@
+"""What is packed of stores: the sequences, or pairs, that no option leaves out, in some passes.
+
+For planning it is a source of lengths in which what is left out has length 0: indices stay those of
+the store. Of pairs it has the encoder's lengths, and the decoder's beside them. Each reason to
+leave something out is a test of the sequences of a part, made on hashes and columns as they lie in
+the files; the first test that a sequence fails has it in its ledger. What such a test finds is kept
+with 1 bit per sequence. Passes above 1 are several such sources, the rounds.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import xxhash
+
+from seqpack_cli.batching.options import (
+    DECODER,
+    ENCODER,
+    Condition,
+    PackOptions,
+    ResolvedOptions,
+    Splits,
+    parse_condition,
+    parse_max_passes,
+    parse_passes,
+    parse_shares,
+    parse_splits,
+    spell_number,
+    spell_numbers,
+)
+from seqpack_cli.batching.plan import PairLengths, Plan, list_fits, plan_batches
+from seqpack_cli.batching.selection import (
+    EMPTY,
+    NO_TARGET,
+    OTHER_SPLITS,
+    PASSES,
+    WHERE,
+    LengthCounts,
+    PartLengths,
+    SourceCounts,
+    add_up,
+    assign_splits,
+    count_lengths,
+    count_rounds,
+    count_visits,
+    find_first_rounds,
+    find_passes,
+    is_in_round,
+    join_counts,
+    list_length_tests,
+    tally,
+)
+from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.files.json_files import encode_json
+from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.alignment import Alignment, PartTest
+from seqpack_cli.shards.manifest import PREFIX, of_decoder, of_encoder
+from seqpack_cli.tokens.columns import OVERLAP, TARGETS, Column
+from seqpack_cli.tokens.conditions import EQUALITY, OPERATORS, make_integer_test
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.store import TokenStore, choose_columns
+from seqpack_cli.tokens.text_values import TextValues
+
+ONE_PASS = Fraction(1)
+NO_SPLIT = -1
+NUM_TARGETS = "num_target_tokens"
+PartSplits = Callable[[int], np.ndarray]  # number of a part -> int16, the split of each sequence
+BUILT_IN_HINTS = {
+    "@source": "write a condition like '@source = corpus/*.txt', where * matches any characters",
+    "@length": "write a condition like '@length >= 8', which compares the number of tokens",
+}
+
+
+class Selector:
+    """The opened stores of a run, from which each set of options selects.
+
+    Args:
+        store: the stores, of the encoder's side if these are pairs; with all columns.
+        decoder: those of the decoder's side; None for single sequences.
+    """
+
+    def __init__(self, store: TokenStore, decoder: TokenStore | None = None) -> None:
+        self.store = store
+        self.alignment = None if decoder is None else Alignment(store, decoder)
+
+    @property
+    def sides(self) -> list[TokenStore]:
+        """The stores of each side."""
+        return [self.store] if self.alignment is None else [self.store, self.alignment.decoder]
+
+    def check(self) -> None:
+        """Raise OptionError unless the stores of both sides hold the same documents."""
+        if self.alignment is not None:
+            self.alignment.check()
+
+    def __call__(
+        self,
+        options: ResolvedOptions,
+        passes: Sequence[Fraction] | None = None,
+        *,
+        find_split: PartSplits | None = None,
+    ) -> SelectedStore:
+        """Return what options select; see `SelectedStore`."""
+        return SelectedStore(
+            self.store, options, passes, alignment=self.alignment, find_split=find_split
+        )
+
+
+class SelectedStore:
+    """The lengths of a store, 0 for each sequence, or pair, that is left out.
+
+    Args:
+        store: the store, of the encoder's side if these are pairs; with all columns.
+        options: resolved, with stores named by position.
+        passes: of each store, if they are known; None finds those of the options.
+        alignment: of pairs, with the decoder's side.
+        find_split: finds the splits of a part, if they are known.
+
+    Raises:
+        OptionError: a condition, a split or the passes name what the stores do not have, or compare
+            a column with what it cannot hold; or an option has no effect.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        options: ResolvedOptions,
+        passes: Sequence[Fraction] | None = None,
+        *,
+        alignment: Alignment | None = None,
+        find_split: PartSplits | None = None,
+    ) -> None:
+        self.options, self.alignment = options, alignment
+        self.part_offsets = store.part_offsets
+        sides: list[tuple[TokenStore, PackOptions]] = [(store, options)]
+        if alignment is not None:
+            sides = [(store, of_encoder(options)), (alignment.decoder, of_decoder(options))]
+        self.sides = [
+            choose_columns(side, without=own.drop_column, store_column=own.store_column)
+            for side, own in sides
+        ]
+        self.store = self.sides[0]
+        self._tests = list(self._make_tests(store, *sides[-1], find_split))
+        self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
+        names = [str(each.path) for each in store.folders]
+        self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
+
+    def plan(self, options: ResolvedOptions, counts: SourceCounts) -> Plan:
+        """Plan the batches.
+
+        Args:
+            options: those of this selection, with others for batches.
+            counts: of the lengths.
+        """
+        return plan_batches(self, options, counts, pairs=self.pair_up(), rounds=self.rounds)
+
+    def pair_up(self) -> PairLengths | None:
+        """Return the decoder's side of all pairs, with its counts; None for single sequences."""
+        if self.alignment is None:
+            return None
+        found = self.alignment
+        return PairLengths(found.decoder_indices, found.decoder_lengths, self._count(1))
+
+    def with_seed(self, seed: int) -> SelectedStore:
+        """Return the same selection with the fractions of passes and the rounds of another seed.
+
+        Splits and conditions are not evaluated again.
+        """
+        other = copy.copy(self)
+        other.options, other._turns = replace(self.options, seed=seed), {}
+        other.__dict__.pop("rounds", None)  # they belong to the source
+        return other
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every sequence is taken once."""
+        return not self._tests and not self.options.has_passes
+
+    @cached_property
+    def rounds(self) -> Sequence[PartLengths]:
+        """The sources that are planned one by one; the source itself if it is the only one."""
+        num_rounds = count_rounds(self.passes)
+        if num_rounds == 1:
+            return (self,)
+        return [_Round(self, number, num_rounds) for number in range(num_rounds)]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The lengths of all sequences, int32[N]."""
+        return self.store.lengths if self.is_whole else _join_parts(self)
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        """Return the lengths of one part, int32."""
+        lengths = self.store.part_lengths(number)
+        return lengths if self.is_whole else lengths * (self.find_visits(number) > 0)
+
+    def find_visits(self, number: int) -> np.ndarray:
+        """Return how often each sequence of a part is visited, int32."""
+        return self._find_visits(number, self._find_taken(number))
+
+    def find_turns(self, number: int, num_rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first round and the visits of each sequence of a part, both int16; kept."""
+        if number not in self._turns:
+            hashes = self.store.part_hashes(number)
+            first_rounds = find_first_rounds(hashes, num_rounds, self.options.seed)
+            visits = self.find_visits(number).astype(np.int16)
+            self._turns[number] = self.store.spread(number, first_rounds), visits
+        return self._turns[number]
+
+    def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
+        """Count the lengths of a range of parts, of pairs the encoder's; of all by default."""
+        return self._count(0, first, last)
+
+    def _count(self, side: int, first: int = 0, last: int | None = None) -> SourceCounts:
+        numbers = range(self.store.num_parts)[first:last]
+        if self.is_whole:
+            return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
+        kept, repeated = list[LengthCounts](), (0, 0)
+        left_out = {reason: (0, 0) for reason, _ in self._tests}
+        if self.options.has_passes:
+            left_out[PASSES] = 0, 0
+        if self.alignment is not None:  # of which this side alone has a sequence
+            lone = self.alignment.lone_lengths if side else np.empty(0, np.int32)
+            left_out[f"{ENCODER}.{EMPTY}"] = tally(lone)
+        for number in numbers:
+            lengths, passes = self._part_sides(number)[side], self._find_passes(number)
+            is_left = np.ones(len(lengths), bool)
+            for reason, test in self._tests:
+                is_taken = test(number)
+                found = tally(lengths * (is_left & ~is_taken))
+                left_out[reason] = add_up([left_out[reason], found])
+                is_left &= is_taken
+            visits = self._find_visits(number, is_left)
+            if passes != ONE_PASS:
+                found = tally(lengths * (is_left & (visits == 0)))
+                left_out[PASSES] = add_up([left_out[PASSES], found])
+                more = np.maximum(visits - 1, 0, dtype=np.int64)
+                repeated = add_up([repeated, (int(more.sum()), int(more @ lengths))])
+            for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
+                some = count_lengths([lengths * (visits == times)])
+                kept.append(LengthCounts(some.lengths, some.counts * times))
+        return SourceCounts(join_counts(kept), left_out, repeated)
+
+    def _make_tests(
+        self,
+        store: TokenStore,
+        target_store: TokenStore,
+        target_options: PackOptions,
+        find_split: PartSplits | None,
+    ) -> Iterator[tuple[str, PartTest]]:
+        """Yield why sequences are left out, and the test of those that are not, in their order."""
+        options, splits, num_sides = self.options, parse_splits(self.options), len(self.sides)
+        if splits is not None and options.split_name is not None:
+            find = find_split or make_splitter(store, splits)
+            wanted = splits.names.index(options.split_name)
+            yield OTHER_SPLITS, self._remember(lambda number: find(number) == wanted)
+        if self.alignment is not None:
+            yield f"{DECODER}.{EMPTY}", lambda number: self._part_sides(number)[1] > 0
+        for test in list_length_tests(options, num_sides):
+            yield test.reason, self._test_lengths(test.holds)
+        if options.where:
+            tests = [self._make_condition(store, target_store, text) for text in options.where]
+            yield WHERE, self._remember(lambda number: np.all([it(number) for it in tests], axis=0))
+        has_target = make_targets_test(target_store, target_options)
+        if has_target is not None:
+            spread = self._remember if self.alignment is None else self.alignment.spread
+            yield NO_TARGET, spread(has_target)
+        for test in list_fits(options, num_sides) if options.overflow == "drop" else ():
+            yield test.reason, self._test_lengths(test.holds)
+
+    def _make_condition(self, store: TokenStore, decoder: TokenStore, text: str) -> PartTest:
+        """Return the test of a condition, of pairs on a column of either side."""
+        if self.alignment is None:
+            return make_test(store, text)
+        if text.lstrip().startswith(PREFIX):
+            return self.alignment.spread(make_test(decoder, text, prefix=PREFIX))
+        text = text.lstrip().removeprefix(f"{ENCODER}.")
+        name = parse_condition(text).name
+        if name in decoder.columns and name not in store.columns:
+            raise OptionError(
+                f"--where {quote(text)}: {store.shown_path} has no column {quote(name)}, the "
+                "decoder's side has one",
+                hint=f"to compare it, pass --where {shlex.quote(f'{PREFIX}{text}')}",
+            )
+        return make_test(store, text)
+
+    def _test_lengths(self, holds: Callable[..., np.ndarray]) -> PartTest:
+        return lambda number: holds(*self._part_sides(number))
+
+    def _part_sides(self, number: int) -> list[np.ndarray]:
+        """Return the lengths of a part on each side."""
+        sides = [self.store.part_lengths(number)]
+        if self.alignment is not None:
+            first, last = self.part_offsets[number : number + 2].tolist()
+            sides.append(self.alignment.decoder_lengths[first:last])
+        return sides
+
+    def _remember(self, test: PartTest) -> PartTest:
+        """Return a test that is evaluated once for each part: 1 bit for each sequence is kept."""
+        bits: dict[int, np.ndarray] = {}
+
+        def find(number: int) -> np.ndarray:
+            if number not in bits:
+                bits[number] = np.packbits(test(number))
+            count = int(self.part_offsets[number + 1] - self.part_offsets[number])
+            return np.unpackbits(bits[number], count=count).view(bool)
+
+        return find
+
+    def _find_passes(self, number: int) -> Fraction:
+        return self.passes[self.store.folder_of(number).number]
+
+    def _find_visits(self, number: int, is_taken: np.ndarray) -> np.ndarray:
+        visits, passes = is_taken.astype(np.int32), self._find_passes(number)
+        if passes != ONE_PASS:
+            of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
+            visits *= self.store.spread(number, of_document)
+        return visits
+
+    def _find_taken(self, number: int) -> np.ndarray:
+        """Return which sequences of a part every test takes, bool."""
+        is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
+        for _, test in self._tests:
+            is_taken &= test(number)
+        return is_taken
+
+    def _count_tokens(self) -> list[int]:
+        """Count the tokens of each store that may be visited."""
+        num_tokens = [0] * len(self.store.folders)
+        for number in range(self.store.num_parts):
+            lengths = self.store.part_lengths(number) * self._find_taken(number)
+            num_tokens[self.store.folder_of(number).number] += int(lengths.sum(dtype=np.int64))
+        return num_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """The sequences of a selection that are visited in one round, as a source of lengths."""
+
+    source: SelectedStore
+    number: int
+    num_rounds: int
+
+    @property
+    def part_offsets(self) -> np.ndarray:
+        return self.source.part_offsets
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return _join_parts(self)
+
+    def part_lengths(self, number: int) -> np.ndarray:
+        turns = self.source.find_turns(number, self.num_rounds)
+        visited = is_in_round(*turns, self.number, self.num_rounds)
+        taken: np.ndarray = self.source.store.part_lengths(number) * visited
+        return taken
+
+
+def _join_parts(source: PartLengths) -> np.ndarray:
+    parts = map(source.part_lengths, range(len(source.part_offsets) - 1))
+    return np.concatenate([np.empty(0, np.int32), *parts])
+
+
+# Conditions
+
+
+def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
+    """Return the test of a condition, which is evaluated on a whole part at a time.
+
+    Args:
+        prefix: what the condition has before the name of the store's column.
+
+    Raises:
+        OptionError: it names no column, or compares it with what it cannot hold.
+    """
+    condition = parse_condition(text.lstrip().removeprefix(prefix))
+    name, operator, column = condition.name, condition.operator, store.columns.get(condition.name)
+    hint = f"seqpack inspect {store.folders[0].path} shows the columns and their values"
+    if not store.columns:
+        hint = f"pass --keep {shlex.quote(name)} to tokenize"
+    if column is not None and operator not in EQUALITY and not column.is_ordered:
+        field = shlex.quote(name)
+        hint = f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
+    if condition.is_built_in or column is None:
+        hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
+    try:
+        if condition.is_built_in:
+            return (_test_source if name == "@source" else _test_length)(store, condition)
+        if column is None:
+            columns = join_items(map(quote, store.columns)) or "none"
+            raise ValueError(f"{store.shown_path} has no column {quote(name)} (found: {columns})")
+        test = column.make_test(operator, condition.value)
+    except ValueError as error:
+        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
+    return lambda number: test(store.part_column(number, name))
+
+
+def _test_length(store: TokenStore, condition: Condition) -> PartTest:
+    try:
+        test = make_integer_test(condition.operator, condition.value)
+    except ValueError as error:
+        raise ValueError(f"@length {error}") from error
+    return lambda number: test(store.part_lengths(number))
+
+
+def _test_source(store: TokenStore, condition: Condition) -> PartTest:
+    """Compare the path of a sequence's source, as the manifest has it; `*` is any characters."""
+    if condition.operator not in EQUALITY:
+        raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
+    pattern = re.sub(r"([?[])", r"[\1]", condition.value)
+    sources = [folder.manifest["sources"] for folder in store.folders]
+    is_match = [[fnmatch.fnmatchcase(it["path"], pattern) for it in some] for some in sources]
+    if not any(map(any, is_match)):
+        paths = join_items(quote(source["path"]) for some in sources for source in some)
+        raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
+
+    def test(number: int) -> np.ndarray:
+        folder = store.folder_of(number)
+        firsts = np.array([source["first_document"] for source in sources[folder.number]])
+        documents = store.number_documents(number) - folder.first_document
+        found = np.array(is_match[folder.number])[np.searchsorted(firsts, documents, "right") - 1]
+        return np.asarray(OPERATORS[condition.operator](found, True))
+
+    return test
+
+
+# Targets: tokens with 1 in the column of that name; every token, if there is none or it is dropped
+
+
+def make_targets_test(store: TokenStore, options: PackOptions) -> PartTest | None:
+    """Return the test of sequences that have a target; None if those without one are packed too.
+
+    It takes 8 bytes per sequence of a part, and raises FolderError for a value that is not 0 or 1.
+
+    Args:
+        store: the store, with all columns.
+
+    Raises:
+        OptionError: `--keep-without-target` has no effect.
+    """
+    has_targets = TARGETS in store.columns and TARGETS not in options.drop_column
+    if options.keep_without_target and not has_targets:
+        raise OptionError(
+            "--keep-without-target has no effect: every token is a target",
+            hint="leave out --keep-without-target",
+        )
+    if options.keep_without_target or not has_targets:
+        return None
+
+    def test(number: int) -> np.ndarray:
+        starts = to_offsets(store.part_lengths(number))[:-1]
+        values = np.asarray(store.view_column(number, TARGETS))
+        largest = np.maximum.reduceat(values, starts)
+        let_pages_go(values)
+        return np.greater(store.finish_values(number, TARGETS, largest), 0, dtype=bool)
+
+    return test
+
+
+class TargetCounter:
+    """Counts the targets of a shard while its arrays are written.
+
+    Args:
+        columns: of the shard.
+        num_tokens: of the shard, which are all targets if there is no column `targets`.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], num_tokens: int) -> None:
+        self.num_targets = 0 if TARGETS in columns else num_tokens
+
+    def watch(self, column: Column, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the pieces of a column; count those of `targets`, whose padding is 0."""
+        for piece in pieces:
+            if column.name == TARGETS:
+                self.num_targets += int(np.count_nonzero(piece))
+            yield piece
+
+
+def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarray]) -> int:
+    """Count the targets in the arrays of a shard."""
+    if TARGETS in columns:
+        return int(np.count_nonzero(tensors[columns[TARGETS].tensor_name]))
+    return int(tensors["lengths"].sum())
+
+
+# Splits: of documents, by their hashes or by the values of a column
+
+
+def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
+    """Return the function that finds the split of each sequence of a part.
+
+    It raises DataError for a value that names no split.
+
+    Raises:
+        OptionError: `--split-by` names no column, or one that documents have no single value of.
+    """
+    name, shares, place = splits.by, splits.shares or (), f"--split-by {splits.by}"
+    if name is None:
+        return lambda number: store.spread(
+            number, assign_splits(store.part_hashes(number), shares, splits.seed)
+        )
+    if name == OVERLAP:
+        raise OptionError(
+            f"{place}: differs between the pieces of a document, expected one value per document",
+            hint="split by another column, or by documents: leave out --split-by",
+        )
+    if name not in store.columns:
+        raise _no_column_error(store, name, place)
+    column = store.columns[name]
+    if column.is_per_token:
+        raise OptionError(f"{place}: has a value per token, expected one per sequence")
+
+    def find(number: int) -> np.ndarray:
+        values = store.part_column(number, name)
+        found: np.ndarray
+        if splits.shares is not None:
+            hashes, numbers = hash_values(column, values)
+            found = assign_splits(hashes, shares, splits.seed)[numbers]
+            return found
+        texts, numbers = _spell_distinct(column, values)
+        number_of = {split: number for number, split in enumerate(splits.names)}
+        found = np.array([number_of.get(text, NO_SPLIT) for text in texts], np.int16)[numbers]
+        if (found == NO_SPLIT).any():
+            value = texts[int(numbers[(found == NO_SPLIT).argmax()])]
+            raise DataError(
+                f"{store.shown_path}: column {quote(name)} has {quote(value)}, expected the name "
+                f"of a split: {join_items(splits.names)}",
+                hint=f"add it to --split: {','.join((*splits.names, value))}",
+            )
+        return found
+
+    return find
+
+
+def hash_values(column: Column, values: Values) -> tuple[np.ndarray, np.ndarray]:
+    """Hash different values as text, uint64; return also the number of the one of each sequence."""
+    texts, numbers = _spell_distinct(column, values)
+    hashes = [xxhash.xxh3_64_intdigest(text.encode()) for text in texts]
+    return np.array(hashes, np.uint64), numbers
+
+
+def _no_column_error(store: TokenStore, name: str, place: str) -> OptionError:
+    """Return the error for a column that not all stores have alike; it names one that lacks it."""
+    what, hint = f"column {quote(name)} differs between the stores, so it cannot be used", ""
+    for folder in store.folders:
+        if name not in folder.columns:
+            found = join_items(map(quote, folder.columns)) or "none"
+            what = f"{folder.path} has no such column (found: {found})"
+            break
+    hint = f"pass --keep {name} to tokenize"
+    if name.startswith("@") or len(store.folders) > 1:
+        hint = "split by a column that every store has, or by documents: leave out --split-by"
+    return OptionError(f"{place}: {what}", hint=hint)
+
+
+def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarray]:
+    """Return different values as text, others as JSON, and the number of that of each sequence."""
+    texts: Iterable[object]
+    if column.class_names is not None:
+        texts, numbers = column.class_names, np.asarray(values)
+    elif isinstance(values, TextValues):
+        place_of: dict[str, int] = {}
+        numbers = np.array([place_of.setdefault(it, len(place_of)) for it in values], np.int64)
+        texts = place_of
+    else:
+        found, numbers = np.unique(values + 0, return_inverse=True)  # -0.0 becomes 0.0
+        texts = found.tolist()
+    return [it if isinstance(it, str) else encode_json(it).decode() for it in texts], numbers
+
+
+# The passes of each store, which options name by folder or position, and records by position
+
+
+def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> ResolvedOptions:
+    """Return options whose passes and shares name stores by position, from 1.
+
+    What is recorded names them so, since folders may be moved.
+
+    Args:
+        names: of the stores.
+
+    Raises:
+        OptionError: a name is unknown, a store is named twice, or one has no share.
+    """
+    if options.passes is not None:
+        passes = _find_positions(parse_passes(options.passes), names, "--passes")
+        return replace(options, passes=spell_numbers(passes))
+    if options.share is None:
+        return options
+    shares = _find_positions(parse_shares(options.share, "--share"), names, "--share")
+    missing = [name for place, name in enumerate(names, 1) if str(place) not in shares]
+    if missing:
+        raise OptionError(
+            f"--share: no share for {join_items(map(quote, missing))}, expected one for each store",
+            hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
+        )
+    return replace(options, share=spell_numbers(shares))
+
+
+def find_store_passes(
+    options: ResolvedOptions, names: Sequence[str], count_tokens: Callable[[], Sequence[int]]
+) -> list[Fraction]:
+    """Return the passes of each store.
+
+    Args:
+        options: with stores named by position.
+        names: of the stores, for messages.
+        count_tokens: returns the tokens of each store that can be packed.
+
+    Raises:
+        OptionError: a store has no share, or no tokens for it.
+    """
+    positions = [str(place) for place in range(1, len(names) + 1)]
+    if not options.has_passes:
+        return [ONE_PASS] * len(names)
+    if options.share is None:
+        passes = parse_passes(options.passes or "")
+        return [passes.get(position, ONE_PASS) for position in positions]
+    shares = parse_shares(options.share, "--share")
+    if {*shares} != {*positions}:
+        raise OptionError(f"--share {quote(options.share)}: not a share for each store")
+    most = ONE_PASS if options.max_passes is None else parse_max_passes(options.max_passes)
+    of_names = {name: shares[position] for name, position in zip(names, positions, strict=True)}
+    return find_passes(count_tokens(), of_names, most)
+
+
+def _find_positions(
+    numbers: Mapping[str, Fraction], names: Sequence[str], option: str
+) -> dict[str, Fraction]:
+    """Return the numbers by the position of their store, from 1, in the order of the stores.
+
+    A store is named by its folder or by its position; a name has precedence over a position.
+    """
+    found: dict[int, Fraction] = {}
+    positions = [str(place) for place in range(1, len(names) + 1)]
+    for name, number in numbers.items():
+        if name not in (*names, *positions):
+            raise OptionError(
+                f"{option}: no store is named {quote(name)} (found: "
+                f"{join_items(map(quote, names))})",
+                hint=f"name a store by its folder, or by its position from 1 to {len(names)}",
+            )
+        place = 1 + (names if name in names else positions).index(name)
+        if place in found:
+            raise OptionError(
+                f"{option}: found {quote(name)} for store {place}, {quote(names[place - 1])}, "
+                "expected each store once",
+                hint=f"leave out {name}={spell_number(number)}",
+            )
+        found[place] = number
+    return {str(place): found[place] for place in sorted(found)}
