@@ -34,8 +34,7 @@ from machine import describe_machine
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import check_memory, cut_shards
+from seqpack_cli.shards.pack_plan import EntryBytes, check_memory, cut_shards
 
 ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048

@@ -33,10 +33,9 @@ from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_store
 from seqpack_cli.batching.options import parse_splits
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import cut_shards, plan_store
+from seqpack_cli.shards.pack import describe_splits
+from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
 from seqpack_cli.shards.selection import SelectedStore, make_splitter
-from seqpack_cli.shards.split_run import describe_splits
 
 SPLIT = "train=0.98,validation=0.01,test=0.01"
 SHORT, LONG = 4, 200  # mean tokens of a document

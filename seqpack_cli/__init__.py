@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from seqpack_cli.runs.workers import Executor, Progress, WorkerDiedError
     from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
-    from seqpack_cli.shards.pack_run import pack
+    from seqpack_cli.shards.pack import pack
     from seqpack_cli.shards.packed import PackedBatch
     from seqpack_cli.shards.padded import PaddedBatch
     from seqpack_cli.shards.sequence_arrays import (

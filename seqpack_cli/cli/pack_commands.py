@@ -133,7 +133,7 @@ def pack_command(
     Two stores, one of them visited twice:
         seqpack pack books web --passes books=2 --shuffle --window 4096 -o shards
     """
-    from seqpack_cli.shards.pack_run import pack
+    from seqpack_cli.shards.pack import pack
 
     quiet = options["quiet"]
     with show_progress("pack", "token", quiet=quiet) as progress:

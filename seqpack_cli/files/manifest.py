@@ -108,16 +108,12 @@ def is_run_folder(folder: Place) -> bool:
     return False
 
 
-def check_outside_runs(path: Place, *, within: Place | None = None) -> None:
-    """Raise FolderError if a path is inside the folder of a store or shards.
-
-    Args:
-        within: a folder of splits that it may lie in.
-    """
+def check_outside_runs(path: Place) -> None:
+    """Raise FolderError if a path is inside the folder of a store or shards."""
     folder = path.resolve()
     while folder != folder.parent:
         folder = folder.parent
-        if (within is None or folder != within.resolve()) and is_run_folder(folder):
+        if is_run_folder(folder):
             raise FolderError(
                 f"{path}: {folder} holds a store or shards, expected another folder",
                 hint="choose a name outside it",
@@ -177,7 +173,9 @@ def _unfinished_error(folder: Place) -> FolderError:
         is_ids = str(folder).lower().endswith(IDS_SUFFIXES)
         return FolderError(f"{folder}: {found}", hint=IMPORT_HINT if is_ids else None)
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
-    if PLAN_NAME not in names:
+    run = folder if PLAN_NAME in names else folder.parent  # a split has the plan of its run
+    is_split = run != folder and find_format(run, PLAN_NAME) == "seqpack.splits"
+    if run != folder and not is_split:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
             hint=IMPORT_HINT
@@ -186,7 +184,7 @@ def _unfinished_error(folder: Place) -> FolderError:
         )
     plan: dict[str, Any] = {}
     with contextlib.suppress(SeqpackError):  # it may be damaged
-        plan = read_json(folder / PLAN_NAME)
+        plan = read_json(run / PLAN_NAME)
     command, item = _find_writer(plan)
     same_command = f"run the same {command} command" if command else "run the same command"
     hint = f"{same_command} again: it continues where it stopped"
@@ -195,11 +193,10 @@ def _unfinished_error(folder: Place) -> FolderError:
         return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
-    if item == "split":
-        places = [folder / name for name in names]
-        ended = [
-            at(each / MANIFEST_NAME).exists() > at(each / PLAN_NAME).exists() for each in places
-        ]
+    if is_split:
+        found = found.replace(f" {item}", " shard")
+    elif item == "split":
+        ended = [at(folder / name / MANIFEST_NAME).exists() for name in names]
         found = f"{sum(ended)} of {len(plan['splits'])} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)
     message = failure.get("message") if isinstance(failure, dict) else None

@@ -100,12 +100,12 @@ def naming_requests(url: object) -> AbstractContextManager[None]:
 class Url:
     """The address of an object, or of all objects below it, without a slash at the end.
 
-    It has those methods of `pathlib.Path` that are needed. `run` is the version of the plan of the
-    run that writes there, in any of its processes: see `check_own`.
+    It has those methods of `pathlib.Path` that are needed. `run` is the URL of the plan of the run
+    that writes there, in any of its processes, and its version: see `check_own`.
     """
 
     text: str
-    run: str = field(default="", compare=False, repr=False)
+    run: tuple[str, str] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -282,16 +282,18 @@ def map_ahead(
 
 
 def check_own(url: Url) -> None:
-    """Check that the plan beside an object is still that of the run which writes it.
+    """Check that the plan of the run which writes an object is still its own.
 
     Raises:
         FolderError: another run has replaced or removed the plan.
     """
-    plan = url.with_name(PLAN_NAME)
-    status = plan.find_status() if url.run else None
-    if url.run and (status is None or read_version(status) != url.run):
+    if url.run is None:
+        return
+    plan, version = Url(url.run[0]), url.run[1]
+    status = plan.find_status()
+    if status is None or read_version(status) != version:
         raise FolderError(
-            f"{url.parent}: another run has taken this place over",
+            f"{plan.parent}: another run has taken this place over",
             hint="wait until it ends, or choose another -o",
         )
 

@@ -387,7 +387,7 @@ class At:
             with At(path).publish() as file:
                 file.write(plan)
         if isinstance(path, Url):
-            return Url(str(self.place), run=find_object(path)[1])
+            return Url(str(self.place), run=(str(path), find_object(path)[1]))
         return self.place
 
     def remove_left_overs(self, name: str | None = None) -> None:

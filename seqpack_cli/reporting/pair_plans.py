@@ -14,8 +14,7 @@ from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import count_bytes, plan_store
+from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
 from seqpack_cli.shards.selection import SelectedStore, Selector
 from seqpack_cli.tokens.store import TokenStore
 

@@ -12,8 +12,7 @@ from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.pair_plans import compare_pair_plans
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.pack_plan import count_bytes, plan_store
+from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, open_stores, parse_places
 

@@ -15,7 +15,7 @@ import contextlib
 import platform
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -95,26 +95,38 @@ class RunOutput:
         options: the options class of the command, as the user gave it.
         overwrite: replace what an earlier run of the same command wrote there.
         command: the command line, for `run.json`.
-        within: the run that this one is a part of, so that nobody else writes there.
     """
 
     folder: Place
     options: Any = None
     overwrite: bool = False
     command: str | None = None
-    within: RunFolder | None = None
 
 
 class RunFolder:
-    """The folder of a run, held by its lock; `path` is the place to write to, once it has begun."""
+    """The folder of a run, held by its lock; `path` is the place to write to, once it has begun.
 
-    def __init__(self, output: RunOutput) -> None:
+    Args:
+        splits: the folders below it that the run writes too, each with a manifest of its own.
+    """
+
+    def __init__(self, output: RunOutput, splits: Sequence[str] = ()) -> None:
         self.path = output.folder
         self.manifest: dict[str, Any] | None = None  # of an equal run that is already complete
-        self.folders: Collection[str] = ()  # below it, of runs that are parts of this one
         self._output = output
+        self._splits = splits
+        self._stale: list[str] = []  # of earlier splits that this run does not have
         self._plan: dict[str, Any] | None = None  # of this run, while it is unfinished
-        self._files: list[dict[str, Any]] = []  # other than parts or shards
+        self._files: dict[str | None, list[dict[str, Any]]] = {}  # other than parts or shards
+
+    def find_folder(self, split: str | None) -> Place:
+        """Return the folder of a split, or that of the run."""
+        return self.path if split is None else self.path / split
+
+    def remove_left_overs(self) -> None:
+        """Remove what killed writers left in the folders of the run."""
+        for split in self._list_folders():
+            at(self.find_folder(split)).remove_left_overs()
 
     def check_foreign(self) -> list[str]:
         """Return the names in the folder.
@@ -123,9 +135,8 @@ class RunFolder:
             FolderError: seqpack did not write all of them.
         """
         names = self._list()
-        foreign = sorted(
-            name for name in {*names} - {*self.folders} if not OWN_PATTERN.fullmatch(name)
-        )
+        own = {*self._splits, *self._stale}
+        foreign = sorted(name for name in {*names} - own if not OWN_PATTERN.fullmatch(name))
         is_split = bool(foreign) and bool({*foreign} & {*find_splits(self.path)})
         if foreign and (is_split or not self._output.overwrite):
             what = "splits" if is_split else "other files"
@@ -146,16 +157,13 @@ class RunFolder:
         Raises:
             FolderError: the folder holds another run or foreign files.
         """
+        if self._splits:
+            self._check_splits()
+            plan = {**plan, REPLACED: self._stale} if self._stale else plan
         if self._output.overwrite:
-            _remove_own_files(self.path, plan)
+            self._remove_own_files(plan)
         names = self.check_foreign()
-        try:
-            self.manifest = self._read_equal_manifest(plan, adapt, names)
-        except DifferentRunError:
-            if self._output.within is None:
-                raise
-            _remove_own_files(self.path, plan)
-            names = [PLAN_NAME]
+        self.manifest = self._read_equal_manifest(plan, adapt, names)
         if self.manifest is not None:
             self._remove_plan()
             return
@@ -163,8 +171,14 @@ class RunFolder:
         if path is None:  # another run began at the same moment: compare its plan
             self._output = replace(self._output, overwrite=False)
             self.begin(plan, adapt)
-        else:
-            self.path, self._plan = path, plan
+            return
+        self.path, self._plan = path, plan
+        for name in self._stale:  # also where the run that began to replace them was killed
+            self._remove_files(name, filter(OWN_PATTERN.fullmatch, self._list(name)))
+            at(self.find_folder(name)).remove_folder()
+        self._stale = []
+        for name in self._splits:
+            at(self.find_folder(name)).make_folder()
 
     def check_whole(self, open_folder: Callable[[Place], object]) -> None:
         """Check the store or shards of a finished run by opening them.
@@ -178,18 +192,22 @@ class RunFolder:
             raise FolderError(error.message, hint=error.hint or REMAKE_HINT) from error
 
     @contextlib.contextmanager
-    def publish(self, name: str) -> Iterator[HashingWriter]:
+    def publish(self, name: str, split: str | None = None) -> Iterator[HashingWriter]:
         """Publish a file other than a part or shard; `finish` checks that it still exists."""
-        with at(self.path / name).publish() as file:
+        with at(self.find_folder(split) / name).publish() as file:
             yield file
-        self._files.append({"name": name, **file.describe()})
+        self._files.setdefault(split, []).append({"name": name, **file.describe()})
 
-    def write_tokenizer(self, tokenizer_json: bytes, name: str = "tokenizer.json") -> None:
+    def write_tokenizer(
+        self, tokenizer_json: bytes, name: str = "tokenizer.json", split: str | None = None
+    ) -> None:
         """Publish the tokenizer.json of a store or shard set."""
-        with self.publish(name) as file:
+        with self.publish(name, split) as file:
             file.write(tokenizer_json)
 
-    def write_record(self, done: dict[str, Any], versions: dict[str, str]) -> None:
+    def write_record(
+        self, done: dict[str, Any], versions: dict[str, str], split: str | None = None
+    ) -> None:
         """Publish `run.json`, which says how the run was done; no reader needs it.
 
         Args:
@@ -204,13 +222,14 @@ class RunFolder:
             **done,
             "versions": {**own, **versions},
         }
-        write_json(self.path / RUN_NAME, record)
+        write_json(self.find_folder(split) / RUN_NAME, record)
 
     def read_receipts(
         self,
         tasks: dict[str, Task],
         fields: Mapping[str, Kind],
         check: Callable[[Task, dict[str, Any]], dict[str, Any] | None],
+        split: str | None = None,
     ) -> list[dict[str, Any] | None]:
         """Return the receipt of each task, None if it or a file of it is missing or damaged.
 
@@ -221,21 +240,21 @@ class RunFolder:
             fields: those of a receipt, name to type.
             check: returns what to use of a receipt, None if it does not belong to the task.
         """
-        found = {*self._list()}
+        folder, found = self.find_folder(split), {*self._list(split)}
 
         def read(name: str) -> dict[str, Any] | None:
-            path = self.path / f"{name}.json"
+            path = folder / f"{name}.json"
             if path.name not in found:
                 return None
             try:
                 receipt = read_json(path)
                 check_fields(receipt, fields, source=path)
-                check_files(self.path, receipt["files"] if "files" in fields else [receipt])
+                check_files(folder, receipt["files"] if "files" in fields else [receipt])
                 return check(tasks[name], receipt)
             except FolderError:
                 return None  # the part or shard is made again
 
-        return list(map_ahead(read, tasks, num_threads=at(self.path).num_readers))
+        return list(map_ahead(read, tasks, num_threads=at(folder).num_readers))
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""
@@ -247,22 +266,37 @@ class RunFolder:
         The run counts as unfinished as long as the plan exists.
 
         Args:
-            files: of the parts or shards, each with its name and size.
+            files: of the parts or shards, each with its name and size; none if they are of splits.
 
         Raises:
             FolderError: a file is missing, or another run has taken the folder over.
         """
+        self.finish_split(None, manifest, files)
+        self._plan = None
+        self._remove_plan()
+
+    def finish_split(
+        self, split: str | None, manifest: dict[str, Any], files: list[dict[str, Any]]
+    ) -> None:
+        """Publish the manifest of a split, whose receipts stay until the run is finished.
+
+        Args:
+            files: of its shards.
+
+        Raises:
+            FolderError: a file is missing, or another run has taken the folder over.
+        """
+        folder = self.find_folder(split)
         try:
-            if files:  # else the run wrote other folders
-                check_files(self.path, [*self._files, *files], at(self.path).find_sizes())
+            if files:
+                own = self._files.get(split, [])
+                check_files(folder, [*own, *files], at(folder).find_sizes())
         except FolderError as error:
             raise FolderError(
                 f"{error.message}; another program changed it during this run",
                 hint="run the same command again: it writes that file again",
             ) from error
-        write_json(self.path / MANIFEST_NAME, manifest)
-        self._plan = None
-        self._remove_plan()
+        write_json(folder / MANIFEST_NAME, manifest)
 
     def abandon(self) -> None:
         """Remove everything that the run wrote, the plan last."""
@@ -278,14 +312,82 @@ class RunFolder:
             with contextlib.suppress(SeqpackError):  # the first error is the one to report
                 write_json(self.path / PLAN_NAME, {**self._plan, FAILURE: failure})
 
-    def _list(self) -> list[str]:
-        names = (path.name for path in self.path.iterdir())
+    def _list(self, split: str | None = None) -> list[str]:
+        names = (path.name for path in self.find_folder(split).iterdir())
         return [name for name in names if name != LOCK_NAME and not TEMP_PATTERN.fullmatch(name)]
+
+    def _list_folders(self) -> list[str | None]:
+        """Return the folder of the run and those of its splits, and of earlier ones, that exist."""
+        names = [*self._splits, *self._stale]
+        return [None, *(name for name in names if self.find_folder(name).is_dir())]
+
+    def _remove_files(self, split: str | None, names: Iterable[str]) -> None:
+        at(self.find_folder(split)).remove_files(list(names))
+
+    def _remove_receipts(self) -> None:
+        for split in self._list_folders():
+            self._remove_files(split, filter(RECEIPT_PATTERN.fullmatch, self._list(split)))
 
     def _remove_plan(self) -> None:
         """Remove the receipts, then the plan."""
-        at(self.path).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, self._list())))
+        self._remove_receipts()
         at(self.path).remove_files([PLAN_NAME])
+
+    def _check_splits(self) -> None:
+        """Find the earlier splits that this run replaces.
+
+        Raises:
+            FolderError: the folder of a split exists, and no run of splits wrote it.
+        """
+        folder, names, earlier = self.path, self._splits, find_splits(self.path)
+        strange = [name for name in names if name not in earlier and at(folder / name).exists()]
+        kept = [
+            name for name in strange if is_run_folder(folder / name) or not (folder / name).is_dir()
+        ]
+        kept += [name for name in earlier if (folder / name).is_symlink()]
+        if found := kept if self._output.overwrite else sorted({*strange, *kept}):
+            raise FolderError(
+                f"{folder}: holds {join_items(found)}, which no pack --split wrote",
+                hint=REMOVE_HINT if kept else KEEPING_HINT,
+            )
+        self._stale = sorted({*earlier} - {*names})
+
+    def _remove_own_files(self, plan: dict[str, Any]) -> None:
+        """Remove an earlier run's files, such that a kill leaves the old or the new run.
+
+        Raises:
+            FolderError: another command wrote them, or seqpack did not.
+        """
+        own: dict[str | None, list[str]] = {}
+        own[None] = [*filter(re.compile(NAMES[plan["format"]]).fullmatch, self._list())]
+        if not own[None]:
+            return
+        for split in self._list_folders()[1:]:
+            own[split] = [*filter(re.compile(NAMES[FORMAT_OF_SHARDS]).fullmatch, self._list(split))]
+        earlier = _read_earlier(self.path)
+        formats = {found["format"] for found in earlier}
+        what, hint = None, SAME_COMMAND_HINT
+        if formats - {plan["format"]}:
+            what = f"{join_items(sorted(map(quote, formats)))}, expected {plan['format']}"
+        elif not all(_has_maker(found, plan) for found in earlier):
+            what = f"a token store of another command, expected one of {plan['made_by']}"
+        elif not formats:
+            what = f"{join_items(sorted(own[None]))} without a manifest or plan of seqpack"
+            hint = REMOVE_HINT
+        if what:
+            raise FolderError(f"{self.path}: holds {what}", hint=hint)
+        for split, names in own.items():
+            find_size = at(self.find_folder(split)).find_sizes()
+            for name in names:
+                if find_size(name) == NO_FILE:
+                    at(self.find_folder(split) / name).check_size()  # raises, with all in place
+        self._remove_receipts()
+        write_json(self.path / PLAN_NAME, plan)  # from here on it is the new run, unfinished
+        for split in own:
+            self._remove_files(split, [MANIFEST_NAME])
+        for split, names in own.items():
+            kept = RUN_NAMES if split is None else ()
+            self._remove_files(split, [name for name in names if name not in kept])
 
     def _read_equal_manifest(
         self, plan: dict[str, Any], adapt: Adapt, names: list[str]
@@ -322,70 +424,33 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def hold_folder(output: RunOutput) -> Iterator[RunFolder]:
+def hold_folder(output: RunOutput, splits: Sequence[str] = ()) -> Iterator[RunFolder]:
     """Create a folder, lock it against other writers and remove what killed ones left.
+
+    Args:
+        splits: the names of folders below it that the run writes too.
 
     Raises:
         FolderError: the folder is in use, or inside a store or shards.
         MachineError: the folder cannot be created.
     """
-    folder, within = output.folder, output.within
+    folder = output.folder
     new_folders = at(folder).make_folder()
     try:
-        check_outside_runs(folder, within=None if within is None else within.path)
+        check_outside_runs(folder)
         with at(folder).lock_folder():
-            at(folder).remove_left_overs()
-            run = RunFolder(output)
+            run = RunFolder(output, splits)
+            run.remove_left_overs()
             try:
                 yield run
             except (DataError, OptionError) as error:  # the same command would fail again
                 run.record_failure(error)
                 raise
             finally:
-                at(folder).remove_left_overs()
+                run.remove_left_overs()
     except BaseException:
         disk.remove_folders(new_folders)  # only if they are empty
         raise
-
-
-@contextlib.contextmanager
-def open_split_run(
-    output: RunOutput, plan: dict[str, Any], names: Sequence[str]
-) -> Iterator[RunFolder]:
-    """Hold a folder and begin a run of several splits in it; see `RunFolder.begin`.
-
-    Once its plan is written, the folders that it names belong to it: an earlier shard set in one of
-    them is replaced if it differs, and one of a split that no longer exists is removed.
-
-    Args:
-        names: of the splits.
-
-    Raises:
-        FolderError: the folder of a split exists, and no run of splits wrote it.
-    """
-    folder = output.folder
-    with hold_folder(output) as run:
-        earlier = find_splits(folder)
-        run.folders = sorted({*names, *earlier})
-        strange = [name for name in names if name not in earlier and at(folder / name).exists()]
-        kept = [
-            name for name in strange if is_run_folder(folder / name) or not (folder / name).is_dir()
-        ]
-        kept += [name for name in earlier if (folder / name).is_symlink()]
-        if found := kept if output.overwrite else sorted({*strange, *kept}):
-            raise FolderError(
-                f"{folder}: holds {join_items(found)}, which no pack --split wrote",
-                hint=REMOVE_HINT if kept else KEEPING_HINT,
-            )
-        stale = [name for name in run.folders if name not in names]
-        run.begin({**plan, REPLACED: stale} if stale else plan)
-        for name in [*stale, *(names if output.overwrite else ())]:
-            if run.manifest is None and (folder / name).is_dir():
-                with hold_folder(replace(output, folder=folder / name, within=run)):
-                    _remove_own_files(folder / name, {"format": FORMAT_OF_SHARDS, "options": {}})
-                    at(folder / name).remove_files([PLAN_NAME])
-                at(folder / name).remove_folder()
-        yield run
 
 
 def write_receipt(folder: Place, name: str, receipt: dict[str, Any]) -> None:
@@ -414,38 +479,6 @@ def _read_earlier(folder: Place) -> list[dict[str, Any]]:
             if isinstance(found.get("format"), str) and "options" in found:
                 earlier.append(found)
     return earlier
-
-
-def _remove_own_files(folder: Place, plan: dict[str, Any]) -> None:
-    """Remove an earlier run's files, in an order such that a kill leaves the old or the new run.
-
-    Raises:
-        FolderError: another command wrote them, or seqpack did not.
-    """
-    own = [path.name for path in folder.iterdir()]
-    own = list(filter(re.compile(NAMES[plan["format"]]).fullmatch, own))
-    if not own:
-        return
-    earlier = _read_earlier(folder)
-    formats = {found["format"] for found in earlier}
-    what, hint = None, SAME_COMMAND_HINT
-    if formats - {plan["format"]}:
-        what = f"{join_items(sorted(map(quote, formats)))}, expected {plan['format']}"
-    elif not all(_has_maker(found, plan) for found in earlier):
-        what = f"a token store of another command, expected one of {plan['made_by']}"
-    elif not formats:
-        what = f"{join_items(sorted(own))} without a manifest or plan of seqpack"
-        hint = REMOVE_HINT
-    if what:
-        raise FolderError(f"{folder}: holds {what}", hint=hint)
-    find_size = at(folder).find_sizes()
-    for name in own:
-        if find_size(name) == NO_FILE:
-            at(folder / name).check_size()  # raises, before anything is removed
-    at(folder).remove_files(list(filter(RECEIPT_PATTERN.fullmatch, own)))
-    write_json(folder / PLAN_NAME, plan)  # from here on it is the new run, unfinished
-    at(folder).remove_files([MANIFEST_NAME])
-    at(folder).remove_files([name for name in own if name not in RUN_NAMES])
 
 
 def _has_maker(found: dict[str, Any], plan: dict[str, Any]) -> bool:

@@ -1,29 +1,48 @@
-"""Plan the batches of a token store, their size on disk, and which of them share a shard."""
+"""Plan the batches of a store: pad id, bytes, which batches share a shard, and what is wrong."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER, SIDES, ResolvedOptions
 from seqpack_cli.batching.plan import BatchTable, Plan
-from seqpack_cli.batching.selection import OverlongError, SourceCounts
-from seqpack_cli.errors import MachineError, OptionError, quote
+from seqpack_cli.batching.rows import round_up
+from seqpack_cli.batching.selection import (
+    NO_TARGET,
+    OTHER_SPLITS,
+    PASSES,
+    OverlongError,
+    SourceCounts,
+)
+from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.manifest import describe_shard, find_geometry, name_tensors
-from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error
+from seqpack_cli.shards.manifest import PREFIX, describe_shard, find_geometry, name_tensors
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
+from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.store import TokenStore
 
+BYTES_PER_HASH = 8
 BYTES_PER_NUMBER = 8
 NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
+# What to type when everything was dropped for a reason.
+LOOSER_OPTIONS = {
+    "drop_shorter": "pass a smaller --drop-shorter",
+    "drop_longer": "pass a larger --drop-longer",
+    "where": "leave out a --where, or look at the values: seqpack inspect {store}",
+    NO_TARGET: "to pack sequences without a target too, pass --keep-without-target",
+    PASSES: "pass a larger number to --passes",
+    OTHER_SPLITS: "pass a larger share to --split",
+    "last_batch": "pass --last-batch keep",
+}
 
 
 def plan_store(
@@ -81,6 +100,65 @@ def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> s
         f"the tokenizer names no pad token; padding with id {pad_id}, "
         f"token {quote(spelling.token)}; pass --pad-id to choose another"
     )
+
+
+# Bytes
+
+
+@dataclass(frozen=True)
+class EntryBytes:
+    """The bytes of ids and columns.
+
+    Args:
+        dtype: of the ids.
+        texts: mean bytes of all texts of a row, rounded up.
+        num_stores: whose digests each file names.
+    """
+
+    dtype: str
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    texts: int = 0
+    num_stores: int = 1
+
+    @classmethod
+    def of(cls, store: TokenStore) -> EntryBytes:
+        """Return those of a store."""
+        found = cls(store.dtype, store.columns, num_stores=len(store.folders))
+        if not any(column.is_text for column in store.columns.values()):
+            return found
+        return replace(found, texts=-(-_count_text_bytes(found, store) // len(store)))
+
+    @property
+    def per_cell(self) -> int:
+        """Bytes of an id and of the columns that have one value per token."""
+        return np.dtype(self.dtype).itemsize + self._add_up(is_per_token=True)
+
+    @property
+    def per_row(self) -> int:
+        """Bytes of the columns that have one value per sequence."""
+        return self._add_up(is_per_token=False) + self.texts
+
+    def _add_up(self, *, is_per_token: bool) -> int:
+        return sum(
+            np.dtype(dtype).itemsize
+            for column in self.columns.values()
+            if column.is_per_token == is_per_token
+            for name, dtype in column.tensor_dtypes.items()
+            if not column.is_text or name == column.offsets_name
+        )
+
+
+def _count_text_bytes(entries: EntryBytes, store: TokenStore) -> int:
+    """Return the bytes of all texts of a store, and of the headers around them."""
+    num_bytes: int = sum(part["files"][2]["bytes"] for part in store.parts)
+    num_bytes -= BYTES_PER_HASH * store.num_documents
+    for each in store.folders:
+        constants = store.constants[each.number]
+        stored = {name: it for name, it in entries.columns.items() if name not in constants}
+        held = replace(entries, columns=stored)
+        num_bytes -= (held.per_cell - np.dtype(store.dtype).itemsize) * each.num_tokens
+        num_bytes -= held.per_row * each.num_sequences
+    return max(num_bytes, 0)
 
 
 def check_memory(table: BatchTable, entries: Sequence[EntryBytes]) -> None:
@@ -184,3 +262,98 @@ def count_room(options: ResolvedOptions, entries: Sequence[EntryBytes]) -> int:
     num_digits = NUMBERS_PER_ARRAY * len(tensors) * (len(str(options.shard_bytes)) - 1)
     header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
     return max(options.shard_bytes - header - BYTES_PER_NUMBER * num_ends, 0)
+
+
+# Errors
+
+
+def overlong_error(
+    sides: Sequence[TokenStore], options: ResolvedOptions, error: OverlongError
+) -> OptionError:
+    """Return the error for a sequence or pair that does not fit, with its place in the input.
+
+    Args:
+        sides: the stores of each side.
+    """
+    test, index, lengths = error.test, error.index, error.lengths
+    store = sides[test.side or 0]
+    place = f"{store.shown_path}: sequence {index} ({_spell_place(store, index)})"
+    if test.side is None:
+        found = " and ".join(f"{length:,}" for length in lengths)
+        allowed = f"--max-tokens allows {test.limit:,} together with --count sum"
+        cure = "pass a larger --max-tokens"
+        if test.option == "--buckets":
+            allowed, cure = "no bucket holds both", "add a larger bucket"
+        return OptionError(
+            f"{place} has {found} tokens on its two sides, {allowed}",
+            hint=f"{cure}, or drop such pairs with --overflow drop",
+        )
+    cure = "add a bucket of" if test.option == "--buckets" else f"pass {test.option}"
+    multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
+    needed = int(round_up(np.array(lengths[test.side]), multiple))
+    hint = f"{cure} {needed}, drop longer ones with --overflow drop, or split them with "
+    hint += "--overflow split" if options.shares_rows else f"tokenize --max-length {test.limit}"
+    if len(sides) > 1:
+        cure = "add a larger bucket" if test.option == "--buckets" else "pass a larger --max-tokens"
+        hint = f"{cure}, drop such pairs with --overflow drop, or cut long documents with "
+        hint += f"tokenize --max-length {test.limit} --overflow truncate"
+    return OptionError(
+        f"{place} has {lengths[test.side]:,} tokens, {test.option} allows {test.limit:,}",
+        hint=hint,
+    )
+
+
+def _spell_place(store: TokenStore, index: int) -> str:
+    """Return the source and the record of a sequence, after its store if there are several."""
+    origin = store.locate(index)
+    place = f"{origin.source}:{origin.record}"
+    return f"{origin.store}: {place}" if len(store.folders) > 1 else place
+
+
+def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOptions) -> DataError:
+    """Return the error for a plan without a batch; it says why sequences were dropped.
+
+    Args:
+        sides: the stores of each side.
+    """
+    dropped = dict[str, int]()  # a document that is empty on one side is counted on the other
+    for side in (plan.decoder, plan):
+        if side is not None:
+            dropped |= {name: number for name, (number, _) in side.left_out.items() if number}
+    place, name = sides[0].shown_path, options.split_name
+    if name is not None and len(dropped) > 1:
+        place = f"{place}: split {quote(name)}"
+        dropped.pop("other_splits", None)
+    reasons = [f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()]
+    most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
+    store = sides[most.startswith(PREFIX)].folders[0]
+    return DataError(
+        f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
+        hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),
+    )
+
+
+def _spell_reason(reason: str, options: ResolvedOptions) -> str:
+    if reason == OTHER_SPLITS:
+        return "in other splits"
+    if reason == NO_TARGET:
+        return "without a target"
+    side, _, reason = reason.rpartition(".")
+    if reason == "empty":
+        return f"with no sequence on the {side}'s side"
+    option = "share" if reason == PASSES and options.share is not None else reason
+    return f"by --{option.replace('_', '-')}" + (f" ({side})" if side else "")
+
+
+def _advise_looser(reason: str, options: ResolvedOptions) -> str:
+    if reason == PASSES and options.share is not None:
+        return "pass a larger --max-passes"
+    if reason.endswith(".empty"):
+        return "look at the documents: seqpack inspect {store}"
+    reason = reason.rpartition(".")[2]  # of a side
+    if reason != "overflow":
+        return LOOSER_OPTIONS[reason]
+    keys, most = options.keys, options.max_tokens
+    if keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most):
+        return "add a larger bucket"
+    return "pass a larger --max-tokens"

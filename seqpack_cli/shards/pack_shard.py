@@ -1,42 +1,149 @@
-"""One task of a pack run: write the sequences of some batches to a shard file and its receipt."""
+"""The tasks of a pack run, in a worker: count the lengths of parts, write a shard and its receipt.
+
+A worker opens the same stores as the run, with the same selection of sequences. It finds the rows
+of a shard in the stores, lays them out, and reads ids and columns while they are written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS
-from seqpack_cli.batching.order import sort_within_batches
+from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS, PackOptions, ResolvedOptions
+from seqpack_cli.batching.order import LengthsChangedError, sort_within_batches
 from seqpack_cli.batching.plan import BatchTable, PlannedRows, ShardRows
+from seqpack_cli.batching.rows import INTO_NEXT
+from seqpack_cli.batching.selection import SourceCounts
+from seqpack_cli.errors import FolderError
 from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
+from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import write_receipt
-from seqpack_cli.runs.workers import advance
+from seqpack_cli.runs.workers import Workers, advance
 from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
+from seqpack_cli.shards.layouts import (
+    Layout,
+    Tensors,
+    fill_with,
+    find_layout,
+    is_in_range,
+    iter_pieces,
+)
 from seqpack_cli.shards.manifest import (
     SHARD_FIELDS,
     count_of_stores,
     describe_shard,
     name_tensors,
+    of_decoder,
+    of_encoder,
     shard_name,
 )
-from seqpack_cli.shards.selection import NUM_TARGETS, TargetCounter
+from seqpack_cli.shards.selection import NUM_TARGETS, SelectedStore, Selector, TargetCounter
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.shards.source_setup import SourceSetup, open_source
-from seqpack_cli.shards.store_rows import StoreRows, find_rows
-from seqpack_cli.tokens.columns import Column
-from seqpack_cli.tokens.store import TokenStore, ValueReader
+from seqpack_cli.tokens.columns import TARGETS, Column
+from seqpack_cli.tokens.store import Slices, TokenStore, ValueReader, copy_rows, open_stores
+
+# Opening the stores of a run
 
 
 @dataclass(frozen=True)
-class ShardSetup:
-    """What a worker needs to make any shard of a run."""
+class SourceSetup:
+    """The stores of a run and what of them is packed.
+
+    Args:
+        places: of the stores of each side.
+        digests: of the stores of each side, which may be replaced while the run works.
+        options: resolved, with stores named by position.
+        passes: of each store.
+    """
+
+    places: tuple[tuple[Place, ...], ...]
+    digests: tuple[str, ...]
+    options: ResolvedOptions
+    passes: tuple[Fraction, ...]
+
+    @classmethod
+    def of(cls, source: SelectedStore) -> SourceSetup:
+        """Return that of an opened source."""
+        places = (tuple(store.path.resolve() for store in side.folders) for side in source.sides)
+        digests = (side.digest for side in source.sides)
+        return cls(tuple(places), tuple(digests), source.options, source.passes)
+
+
+@functools.lru_cache(maxsize=1)
+def open_source(setup: SourceSetup) -> SelectedStore:
+    """Open a source once in a worker; another run or split opens it again.
+
+    Raises:
+        FolderError: a store was replaced.
+    """
+    options, own = setup.options, list[PackOptions]([setup.options])
+    if len(setup.places) > 1:
+        own = [of_encoder(options), of_decoder(options)]
+    sides = list(map(_open, setup.places, setup.digests, own))
+    return Selector(*sides)(options, setup.passes)
+
+
+def _open(places: Sequence[Place], digest: str, options: PackOptions) -> TokenStore:
+    """Open the stores of one side, whose indices the run has checked."""
+    store = open_stores(places, check_indices=False, without=options.drop_column)
+    if store.digest != digest:
+        raise changed_error(store.shown_path)
+    return store
+
+
+def changed_error(path: str) -> FolderError:
+    """Return the error for a store, or shards, that changed during a run."""
+    hint = "run the same command again"
+    return FolderError(f"{path}: changed since this run began", hint=hint)
+
+
+# Counting
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """The parts of a store whose lengths one task counts."""
+
+    first_part: int
+    last_part: int
+
+    def __str__(self) -> str:
+        return f"parts {self.first_part} to {self.last_part - 1}"
+
+
+def count_store(source: SelectedStore, workers: Workers) -> SourceCounts:
+    """Check every index of a store and count its lengths, in parallel tasks.
+
+    Raises:
+        FolderError: an index is missing or damaged.
+    """
+    num_parts, size = source.store.num_parts, LIMITS.parts_per_task
+    tasks = [CountTask(first, min(first + size, num_parts)) for first in range(0, num_parts, size)]
+    count = functools.partial(count_parts, SourceSetup.of(source))
+    return SourceCounts.join(list(workers.run(count, tasks)))
+
+
+def count_parts(opened: SourceSetup, task: CountTask) -> SourceCounts:
+    """Check the indices of some parts and count their lengths."""
+    source = open_source(opened)
+    source.store.check_indices(task.first_part, task.last_part)
+    return source.count(task.first_part, task.last_part)
+
+
+# Writing a shard
+
+
+@dataclass(frozen=True)
+class SetSetup:
+    """What a worker needs to make any shard of a shard set."""
 
     folder: Place
     opened: SourceSetup
@@ -45,21 +152,38 @@ class ShardSetup:
 
 @dataclass(frozen=True)
 class ShardTask:
-    """One shard to make."""
+    """One shard to make, of a split if the run has splits."""
 
+    split: str | None
     number: int
     rows: PlannedRows
 
-    def __str__(self) -> str:
+    @property
+    def file_name(self) -> str:
+        """The name of the shard file."""
         return shard_name(self.number)
 
+    @property
+    def receipt_name(self) -> str:
+        """The name of its receipt, without a suffix."""
+        return self.file_name.partition(".")[0]
 
-def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]:
-    """Make one shard and publish it with its receipt; return its number and receipt."""
+    def __str__(self) -> str:
+        return self.file_name if self.split is None else f"{self.split}/{self.file_name}"
+
+
+def make_shard(
+    setups: Mapping[str | None, SetSetup], task: ShardTask
+) -> tuple[tuple[str | None, int], dict[str, Any]]:
+    """Make one shard and publish it with its receipt; return its split and number, and the receipt.
+
+    Args:
+        setups: by split.
+    """
+    setup = setups[task.split]
     manifest, source = setup.manifest, open_source(setup.opened)
-    rows = find_rows(task.rows, source)
-    counts = count_rows(task)
-    path = setup.folder / shard_name(task.number)
+    rows, counts = find_rows(task.rows, source), count_rows(task)
+    path = setup.folder / task.file_name
     if rows.decoder is None:
         sides = [_Side(None, source.store, rows, manifest, counts[0])]
     else:
@@ -79,8 +203,8 @@ def make_shard(setup: ShardSetup, task: ShardTask) -> tuple[int, dict[str, Any]]
     others = described[1] if len(sides) > 1 else None
     known = {"name": path.name, **written, **described[0], "decoder": others}
     receipt = {name: known[name] for name in SHARD_FIELDS}
-    write_receipt(setup.folder, path.name.removesuffix(path.suffix), receipt)
-    return task.number, receipt
+    write_receipt(setup.folder, task.receipt_name, receipt)
+    return (task.split, task.number), receipt
 
 
 def order_decoder(rows: ShardRows, layout: str) -> ShardRows:
@@ -184,3 +308,77 @@ def _report_progress(cells: Iterator[np.ndarray], tokens_per_cell: float) -> Ite
     for piece in chain.from_iterable(map(iter_pieces, cells)):
         yield piece
         advance(round(len(piece) * tokens_per_cell))
+
+
+# Reading rows
+
+
+class StoreRows:
+    """The ids of planned rows, read from the store: a `layouts.RowSource`.
+
+    Args:
+        column: read this column, which has an entry per token, instead of the ids.
+    """
+
+    def __init__(self, store: TokenStore, rows: ShardRows, *, column: Column | None = None) -> None:
+        self._store = store
+        self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
+        self._column = None if column is None else column.name
+        self.dtype = store.dtype if column is None else column.dtype
+
+    def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
+        """Copy the ids of each row to its own place in cells."""
+        copy_rows(self._store, self._rows, cells, begins, column=self._column)
+        self._check(cells)
+
+    def _check(self, ids: np.ndarray) -> None:
+        if self._column is None:  # the values of a column were checked when they were read
+            check_store_ids(ids, self._store)
+
+
+def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
+    """Find planned rows in what they were planned from.
+
+    Raises:
+        FolderError: the store has changed since.
+    """
+    try:
+        rows = planned.find(source)
+    except LengthsChangedError as error:
+        raise changed_error(source.store.shown_path) from error
+    if rows.continues is None:
+        return rows
+    return replace(rows, next_ids=_read_next_ids(source.store, rows))
+
+
+def _read_next_ids(store: TokenStore, rows: ShardRows) -> np.ndarray:
+    """Return the target that follows each piece in the next batch, -1 where there is none."""
+    assert rows.continues is not None  # noqa: S101 - asked for only then
+    assert rows.piece_starts is not None  # noqa: S101
+    goes_on = np.flatnonzero(rows.continues & INTO_NEXT)
+    ones = np.ones(len(goes_on), np.int64)
+    after = rows.piece_starts[goes_on] + rows.lengths[goes_on]
+    following = Slices(rows.indices[goes_on], ones, after)
+    ids = np.zeros(len(goes_on), store.dtype)
+    places = np.arange(len(goes_on))
+    copy_rows(store, following, ids, places)
+    check_store_ids(ids, store)
+    next_ids = np.full(len(rows.indices), -1, np.int64)
+    next_ids[goes_on] = ids
+    if TARGETS in store.columns:
+        targets = np.zeros(len(goes_on), store.columns[TARGETS].dtype)
+        copy_rows(store, following, targets, places, column=TARGETS)
+        next_ids[goes_on[targets == 0]] = -1
+    return next_ids
+
+
+def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
+    """Raise FolderError if a damaged store holds an id outside its vocabulary."""
+    if is_in_range(ids, store.max_id):  # 0.1 ns an id
+        return
+    smallest = int(ids.min())
+    found = smallest if smallest < 0 else int(ids.max())
+    raise FolderError(
+        f"{store.shown_path}: holds id {found}, expected ids from 0 to {store.max_id}",
+        hint="the store was changed or damaged: make it again with --overwrite",
+    )

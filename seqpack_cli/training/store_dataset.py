@@ -20,7 +20,7 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
-from seqpack_cli.shards.store_rows import check_store_ids
+from seqpack_cli.shards.pack_shard import check_store_ids
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.kinds import Values

@@ -22,7 +22,7 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.geometry import Geometry
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

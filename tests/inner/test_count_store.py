@@ -13,9 +13,8 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
-from seqpack_cli.shards.count_store import count_store
+from seqpack_cli.shards.pack_shard import SourceSetup, count_store
 from seqpack_cli.shards.selection import SelectedStore
-from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.tokens.store import TokenStore, open_store
 
 

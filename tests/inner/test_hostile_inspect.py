@@ -51,7 +51,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.wording import WIDTH, count_columns
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 
 assert jinja2 and matplotlib  # what pictures and the page are made with
 

@@ -15,7 +15,7 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.tokens.store import open_store

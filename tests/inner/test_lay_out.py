@@ -17,9 +17,9 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.manifest import find_geometry
+from seqpack_cli.shards.pack_shard import StoreRows
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_tensors import make_tensors
-from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.store import TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)

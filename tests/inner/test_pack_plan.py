@@ -19,10 +19,10 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
-from seqpack_cli.shards.entry_bytes import EntryBytes
 from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.manifest import find_geometry
 from seqpack_cli.shards.pack_plan import (
+    EntryBytes,
     check_memory,
     count_bytes,
     count_room,

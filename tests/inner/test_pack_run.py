@@ -30,11 +30,10 @@ from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards import pack_run, pack_store
 from seqpack_cli.shards.manifest import COUNTS
 from seqpack_cli.shards.pack_plan import plan_store
-from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, make_shard
+from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, SourceSetup, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.store import open_store, open_stores

@@ -12,7 +12,7 @@ from shard_reference import make_column_store, make_store, make_texts
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_packed_stores, open_shards
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify

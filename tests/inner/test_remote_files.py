@@ -20,7 +20,7 @@ from seqpack_cli.corpus.streams import check_unchanged, hash_range, iter_raw_blo
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.files.objects import Url, read_object, remove_objects
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store

@@ -38,7 +38,7 @@ from seqpack_cli.files.objects import Url, read_object
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.tokenize_run import tokenize
 

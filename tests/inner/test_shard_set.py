@@ -21,7 +21,7 @@ from shard_reference import (
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.varlen import VarlenBatch

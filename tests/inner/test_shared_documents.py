@@ -22,7 +22,7 @@ from seqpack_cli.reporting.differences import diff
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.shared_documents import MAX_EXAMPLES, find_shared
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.options import TokenizeOptions

@@ -26,7 +26,7 @@ from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import OverlongError
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards

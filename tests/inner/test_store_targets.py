@@ -23,7 +23,7 @@ from target_corpus import ONE, make_target_store
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run

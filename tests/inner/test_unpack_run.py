@@ -15,7 +15,7 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpack_run import unpack as run_unpack
 from seqpack_cli.shards.unpack_run import write_sequences

@@ -22,7 +22,7 @@ from shard_reference import change_shard
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards import unpacked
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_unpacked
 from seqpack_cli.tokens.columns import Column

@@ -27,7 +27,7 @@ from shard_reference import (
 from seqpack_cli.batching.options import DECODER, PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.manifest import name_tensors
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.store import open_store, open_stores

@@ -25,7 +25,7 @@ from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.reporting.terminal.verify_summary import summarize
 from seqpack_cli.runs.workers import Executor, Progress
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.verification import model_levels, verify_run

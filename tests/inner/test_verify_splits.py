@@ -26,7 +26,7 @@ from shard_reference import (
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.integers import split_documents

@@ -27,7 +27,7 @@ from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.tokens.tokenize_run import tokenize

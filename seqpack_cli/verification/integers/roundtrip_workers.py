@@ -14,13 +14,13 @@ import torch
 
 from seqpack_cli.files.places import Place, is_shared
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance
+from seqpack_cli.shards.pack_shard import changed_error
 from seqpack_cli.shards.shard_set import (
     ShardSet,
     open_packed_stores,
     open_shards,
     show_packed_columns,
 )
-from seqpack_cli.shards.store_rows import changed_error
 from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard

@@ -16,7 +16,7 @@ from seqpack_cli.batching.options import DECODER
 from seqpack_cli.batching.plan import Limits, PairLengths, find_limits, make_limits
 from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.finished_manifest import describe_stores
+from seqpack_cli.shards.pack import describe_stores
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore

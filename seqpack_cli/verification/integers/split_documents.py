@@ -14,8 +14,8 @@ import numpy as np
 from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.limits import LIMITS
+from seqpack_cli.shards.pack import describe_splits
 from seqpack_cli.shards.selection import hash_values, make_splitter
-from seqpack_cli.shards.split_run import describe_splits
 from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.store import TokenStore
 

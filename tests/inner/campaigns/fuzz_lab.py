@@ -24,7 +24,7 @@ from shard_reference import make_column_store, make_store
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.pack_run import pack
+from seqpack_cli.shards.pack import pack
 
 MANIFEST = "manifest.json"
 HOME_VARIABLE = "SEQPACK_FUZZ_HOME"

@@ -349,7 +349,7 @@ def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read its output."""
     from seqpack_cli.shards import source_setup
-    from seqpack_cli.shards.pack_run import pack
+    from seqpack_cli.shards.pack import pack
 
     output = folder.parent / "packed anew"
     options = PackOptions(**choices.choose(PACK_OPTIONS))
@@ -369,7 +369,7 @@ def pack_and_read(
 ) -> Iterator[None]:
     """Pack a correct store into a folder with hostile files, and read the result."""
     from seqpack_cli.shards import source_setup
-    from seqpack_cli.shards.pack_run import pack
+    from seqpack_cli.shards.pack import pack
 
     try:
         pack(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)

@@ -1,0 +1,580 @@
+"""The command `pack` as a function: plan the batches of opened stores, write the shards, tell.
+
+The plan follows from the lengths and options alone, so shards are independent tasks: each maps the
+stores, finds and gathers the rows of its batches, and publishes one file. With `--split` there is a
+plan and a folder for each split, but one run, whose tasks are the shards of all splits. All is
+counted and planned before anything is written, so that an empty split, or a sequence that does not
+fit, stops at once. A manifest is written once all of its shards are: the ledger accounts for every
+sequence, and counts the dropped ones by reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.options import (
+    PLAN_VERSION,
+    PackOptions,
+    ResolvedOptions,
+    Splits,
+    parse_splits,
+    spell_number,
+)
+from seqpack_cli.batching.plan import Plan, needs_array
+from seqpack_cli.errors import DataError, OptionError, quote
+from seqpack_cli.files.manifest import has_tokenizer
+from seqpack_cli.files.places import AnyPath, Place, parse_place, spell_place
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.runs.options import spell_command, takes_options
+from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
+from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
+from seqpack_cli.shards.alignment import check_numbers, describe_missing_ends
+from seqpack_cli.shards.manifest import (
+    APART,
+    COUNTS,
+    DECODER_COUNTS,
+    FORMAT,
+    FORMAT_VERSION,
+    OF_STORES,
+    PREFIX,
+    SHARD_FIELDS,
+    add_up_stores,
+    counts_add_up,
+    of_decoder,
+    of_encoder,
+    record_options,
+)
+from seqpack_cli.shards.pack_plan import (
+    EntryBytes,
+    check_memory,
+    choose_pad_id,
+    cut_shards,
+    describe_substitute_pad_id,
+    plan_store,
+)
+from seqpack_cli.shards.pack_shard import (
+    SetSetup,
+    ShardTask,
+    SourceSetup,
+    count_rows,
+    count_store,
+    make_shard,
+    open_source,
+)
+from seqpack_cli.shards.selection import (
+    PartSplits,
+    SelectedStore,
+    Selector,
+    make_splitter,
+    name_by_position,
+)
+from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_splits
+from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
+from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
+from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
+
+TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")
+
+
+@takes_options(options=PackOptions, executor=Executor)
+def pack(
+    stores: AnyPaths,
+    output: AnyPath,
+    options: PackOptions | None = None,
+    *,
+    decoder: AnyPaths | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Pack a token store into shards, as `seqpack pack` does.
+
+    Args:
+        stores: the token store's folder, or those of several, which are packed as one.
+        output: the shards' folder; an interrupted run there is continued.
+        decoder: the token store of the other side of pairs, or those of several, one for each of
+            stores; None packs single sequences.
+        executor: where the work is done, and by how many workers; None is this machine, with one
+            process per core.
+        overwrite: replace earlier shards in the folder.
+        progress: what to call with tokens packed and notices.
+
+    Returns:
+        The manifest of the shards or splits, and whether they were already complete.
+
+    Raises:
+        OptionError: options conflict, or a sequence does not fit and overflow is "error".
+        DataError: no batch is left, or a split is empty.
+        FolderError: the store is damaged, the folder holds something else, or another run is
+            writing there.
+        MachineError: the disk, the memory or a worker process failed.
+    """
+    started = time.monotonic()
+    options = options or PackOptions()
+    places, output = parse_places(stores), parse_place(output)
+    others = [] if decoder is None else parse_places(decoder)
+    if decoder is not None and not others:
+        raise OptionError("decoder: no stores", hint="pass one for each store, or None")
+    command = spell_command("pack", places, output, options, decoder=others)
+    if options.split_name is not None:
+        command = None  # which only the library can select
+    resolved = options.resolve(pairs=bool(others))
+    with open_workers(executor, progress, (*places, *others, output)) as workers:
+        select, resolved = _open(places, others, output, resolved, workers)
+        out = RunOutput(output, options, overwrite, command)
+        splits = parse_splits(resolved) if resolved.split_name is None else None
+        try:
+            if splits is None:
+                source = select(resolved)
+                head = _make_head(source)
+                one = _Set(None, source, plan_selected(source, workers), head)
+                return _run(head, [one], out, workers, started)
+            return _pack_splits(select, resolved, splits, out, workers, started)
+        finally:
+            open_source.cache_clear()  # else stores stay mapped where this process does the work
+
+
+def plan_selected(source: SelectedStore, workers: Workers) -> Plan:
+    """Plan the batches of what is selected of an opened store; raise if they cannot be packed."""
+    counts = None
+    if not _is_planned_here(source.options, workers, pairs=len(source.sides) > 1):
+        counts = count_store(source, workers)
+    plan = plan_store(source, source.options, counts)
+    check_memory(plan.table, [EntryBytes.of(side) for side in source.sides])
+    return plan
+
+
+def _is_planned_here(options: ResolvedOptions, workers: Workers, *, pairs: bool) -> bool:
+    """Return whether this process reads all lengths, not the workers."""
+    return workers.are_local or pairs or needs_array(options) or options.has_passes
+
+
+def _open(
+    places: Sequence[Place],
+    others: Sequence[Place],
+    output: Place,
+    options: ResolvedOptions,
+    workers: Workers,
+) -> tuple[Selector, ResolvedOptions]:
+    """Open the stores of a run; return the options with stores named by position.
+
+    Args:
+        others: of the decoder's side, if these are pairs.
+    """
+    if others:
+        check_numbers(len(places), len(others))
+    is_here = _is_planned_here(options, workers, pairs=bool(others))
+    without = of_encoder(options).drop_column if others else options.drop_column
+    store = open_stores(places, check_indices=is_here, without=without)
+    for place in (*places, *others):
+        if output.resolve() == place.resolve():
+            raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
+    options = name_by_position(options, name_stores(places))
+    if not others:
+        return Selector(store), options
+    decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)
+    for name in store.columns:
+        if name.startswith(PREFIX):
+            raise OptionError(
+                f"{store.shown_path}: column {quote(name)} is called like one of the decoder's",
+                hint="rename the field, or tokenize without --keep of it",
+            )
+    if options.store_column is not None and options.store_column.startswith(PREFIX):
+        raise OptionError(
+            f"--store-column {options.store_column}: is called like a column of the decoder's side",
+            hint="choose another name, such as --store-column store",
+        )
+    select = Selector(store, decoder)
+    select.check()
+    note = describe_missing_ends(decoder)
+    if note is not None:
+        workers.progress.on_notice(note)
+    return select, options
+
+
+# The run
+
+
+@dataclass(frozen=True, eq=False)
+class _Set:
+    """A shard set to pack: that of a run, or of one of its splits.
+
+    Args:
+        name: of the split, None without splits.
+        head: the manifest's fields that are known before packing.
+    """
+
+    name: str | None
+    source: SelectedStore
+    plan: Plan
+    head: dict[str, Any]
+
+    def make_tasks(self) -> list[ShardTask]:
+        """Return the shards to make."""
+        entries = [EntryBytes.of(side) for side in self.source.sides]
+        cuts = cut_shards(self.plan.table, self.source.options, entries)
+        return [
+            ShardTask(self.name, number, rows) for number, rows in enumerate(self.plan.cut(cuts))
+        ]
+
+    def check_receipt(
+        self, folder: Place, task: ShardTask, receipt: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the receipt of a finished shard; None if it does not match the plan."""
+        sides = [receipt] if receipt["decoder"] is None else [receipt, receipt["decoder"]]
+        expected, num_stores = count_rows(task), len(self.head["stores"])
+        if receipt["name"] != task.file_name or len(sides) != len(expected):
+            return None
+        if not set(sides[-1]).issuperset(DECODER_COUNTS):
+            return None
+        for side, counts in zip(sides, expected, strict=True):
+            is_planned = all(side[name] == value for name, value in counts.items())
+            if not is_planned or not counts_add_up(side, num_stores, folder):
+                return None
+        return {name: receipt[name] for name in SHARD_FIELDS}
+
+
+def _run(
+    plan: dict[str, Any],
+    sets: Sequence[_Set],
+    output: RunOutput,
+    workers: Workers,
+    started: float,
+    *,
+    entries: Sequence[dict[str, Any]] = (),
+) -> tuple[dict[str, Any], bool]:
+    """Write the shards of one or more sets, each manifest after its last shard.
+
+    Args:
+        plan: of the run, whose values its manifest has.
+        sets: one, or that of each split.
+        entries: of the splits in the manifest, without the digests of theirs.
+    """
+    names = [each.name for each in sets if each.name is not None]
+    options, progress = sets[0].source.options, workers.progress
+    with hold_folder(output, names) as run:
+        run.begin(plan)
+        if run.manifest is not None:
+            run.check_whole(open_splits if names else open_shards)
+            return run.manifest, True
+        for side in sets[0].source.sides:
+            note = describe_substitute_pad_id(side, options)
+            if note is not None:
+                progress.on_notice(note)
+        for entry in entries:
+            _note_small(entry, options, workers)
+        for each in sets:
+            for side, name in zip(each.source.sides, TOKENIZERS, strict=False):
+                if has_tokenizer(side.manifest):
+                    run.write_tokenizer(side.read_tokenizer_json(), name, split=each.name)
+        manifests = dict[str | None, dict[str, Any]]()
+        for each, receipts in _make_shards(run, sets, workers):
+            folder = run.find_folder(each.name)
+            manifests[each.name] = manifest = _make_manifest(each, folder, receipts)
+            seconds, sides = time.monotonic() - started, (manifest, manifest["decoder"])
+            num_tokens = sum(side["ledger"]["num_tokens"] for side in sides if side is not None)
+            done = _describe_run(num_tokens, workers, seconds)
+            run.write_record(done, {"numpy": np.__version__}, split=each.name)
+            if names:
+                run.finish_split(each.name, manifest, receipts)
+            else:
+                run.finish(manifest, receipts)
+        if names:
+            for entry in entries:
+                entry["blake3"] = open_shards(run.find_folder(entry["name"])).folder.digest
+            named = {
+                field: _name_stores(side, plan[field], output.folder)
+                for field, side in zip(FIELDS_OF_SIDES, sets[0].source.sides, strict=False)
+            }
+            seconds = time.monotonic() - started
+            done = _describe_run(sum(it["num_tokens"] for it in entries), workers, seconds)
+            run.write_record(done, {"numpy": np.__version__})
+            manifests[None] = {**plan, **named, "splits": list(entries)}
+            run.finish(manifests[None], [])
+    for each in sets:
+        _note_unused_stores(each, manifests[each.name], workers)
+        _note_unlabelled(each.plan, options, workers)
+    return manifests[None], False
+
+
+def _make_shards(
+    run: RunFolder, sets: Sequence[_Set], workers: Workers
+) -> Iterator[tuple[_Set, list[dict[str, Any]]]]:
+    """Make the shards that are not finished yet; yield each set with all of its receipts."""
+    set_of = {each.name: each for each in sets}
+    tasks = {each.name: each.make_tasks() for each in sets}
+    missing, found = list[ShardTask](), dict[str | None, dict[int, dict[str, Any]]]()
+    for each in sets:
+        named = {task.receipt_name: task for task in tasks[each.name]}
+        check = functools.partial(each.check_receipt, run.path)
+        receipts = run.read_receipts(named, SHARD_FIELDS, check, split=each.name)
+        found[each.name] = {
+            number: receipt for number, receipt in enumerate(receipts) if receipt is not None
+        }
+        num_all, num_found = len(named), len(found[each.name])
+        missing += [task for task in named.values() if task.number not in found[each.name]]
+        if num_found:
+            place = "" if each.name is None else f"split {quote(each.name)}: "
+            workers.progress.on_notice(
+                f"{place}{num_found} of {num_all} shards were finished before"
+            )
+    setups = {
+        each.name: SetSetup(run.find_folder(each.name), SourceSetup.of(each.source), each.head)
+        for each in sets
+    }
+
+    def list_complete() -> Iterator[tuple[_Set, list[dict[str, Any]]]]:
+        for name in [*found]:
+            if len(found[name]) == len(tasks[name]):
+                of_set = found.pop(name)
+                yield set_of[name], [of_set[number] for number in range(len(of_set))]
+
+    yield from list_complete()
+    for (name, number), receipt in workers.run(functools.partial(make_shard, setups), missing):
+        found[name][number] = receipt
+        yield from list_complete()
+
+
+def _describe_run(num_tokens: int, workers: Workers, seconds: float) -> dict[str, Any]:
+    """Return how a run was done, for `run.json`."""
+    return {
+        "executor": workers.executor.name,
+        "num_workers": workers.executor.num_workers
+        or (count_cores() if workers.are_local else None),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(num_tokens / seconds),
+    }
+
+
+# Manifests
+
+
+def _make_head(source: SelectedStore) -> dict[str, Any]:
+    """Return the manifest's fields that are known before packing; a continued run must match."""
+    options, (store, *others) = source.options, source.sides
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "plan_version": PLAN_VERSION,
+        "layout": options.layout,
+        "padding_side": options.padding_side,
+        **_describe_side(store, source),
+        "options": record_options(options),
+        "decoder": _describe_side(others[0], source) if others else None,
+    }
+
+
+def _describe_side(store: TokenStore, source: SelectedStore) -> dict[str, Any]:
+    return {
+        "dtype": store.dtype,
+        "pad_id": choose_pad_id(store, source.options),
+        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+        "stores": describe_stores(store, source.passes),
+        "columns": [column.describe() for column in store.columns.values()],
+    }
+
+
+def describe_stores(
+    store: TokenStore, passes: Sequence[Fraction] | None = None
+) -> list[dict[str, Any]]:
+    """Return the entries of the stores of a side, without their paths.
+
+    Args:
+        passes: of each store; None leaves them out.
+    """
+    entries = []
+    for each in store.folders:
+        entry: dict[str, Any] = {"blake3": each.digest}
+        if passes is not None:
+            entry["passes"] = spell_number(passes[each.number])
+        counts = {"num_sequences": each.num_sequences, "num_tokens": each.num_tokens}
+        entries.append({**entry, **counts})
+    return entries
+
+
+def _name_stores(
+    store: TokenStore, entries: list[dict[str, Any]], folder: Place
+) -> list[dict[str, Any]]:
+    """Return the entries of the stores of a side with their paths."""
+    return [
+        {"path": spell_place(each.path, folder), **entry}
+        for each, entry in zip(store.folders, entries, strict=True)
+    ]
+
+
+def _make_manifest(packed: _Set, folder: Place, receipts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add up the shards' receipts into the manifest."""
+    head, plan, sides = packed.head, packed.plan, packed.source.sides
+    manifest = {
+        **head,
+        **_finish_side(sides[0], folder, head, plan, receipts),
+        "bucket_keys": plan.bucket_keys,
+        "shards": receipts,
+    }
+    if plan.decoder is not None:
+        of_side = [receipt["decoder"] for receipt in receipts]
+        decoder = _finish_side(sides[1], folder, head["decoder"], plan.decoder, of_side)
+        manifest["decoder"] = {**head["decoder"], **decoder}
+    return manifest
+
+
+def _finish_side(
+    store: TokenStore,
+    folder: Place,
+    head: dict[str, Any],
+    plan: Plan,
+    receipts: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the fields of one side that are known once its shards are made."""
+    ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
+    for place, what in enumerate(("sequences", "tokens")):
+        ledger[f"num_dropped_{what}"] = {name: it[place] for name, it in plan.left_out.items()}
+    ledger["num_repeated_sequences"], ledger["num_repeated_tokens"] = plan.repeated
+    ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
+    _check_ledger(ledger, store)
+    return {
+        **{name: store.manifest[name] for name in OF_STORES},
+        "stores": _name_stores(store, head["stores"], folder),
+        "ledger": ledger,
+    }
+
+
+def _check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
+    """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
+    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
+        found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
+        expected = in_store + ledger[f"num_repeated_{name}"]
+        if found != expected:
+            raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
+
+
+# Splits
+
+
+def _pack_splits(
+    select: Selector,
+    options: ResolvedOptions,
+    splits: Splits,
+    output: RunOutput,
+    workers: Workers,
+    started: float,
+) -> tuple[dict[str, Any], bool]:
+    """Pack every split of opened stores, each into its own folder."""
+    for side in select.sides:
+        choose_pad_id(side, options)  # raises before anything is written
+    of_sides = [describe_stores(side) for side in select.sides]
+    plan = {
+        "format": SPLITS_FORMAT,
+        "format_version": SPLITS_FORMAT_VERSION,
+        "split_seed": splits.seed,
+        "split_by": splits.by,
+        "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
+        **dict.fromkeys(FIELDS_OF_SIDES),
+        **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
+        "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
+    }
+    find = functools.cache(make_splitter(select.store, splits))  # 2 bytes for each sequence
+    entries = describe_splits(select.store, splits, find)
+    sets = []
+    # the smallest first: it may be too small for the options
+    for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
+        source = select(replace(options, split_name=entry["name"]), find_split=find)
+        sets.append((entry["name"], source, plan_selected(source, workers)))
+    made = [_Set(name, source, planned, _make_head(source)) for name, source, planned in sets]
+    return _run(plan, made, output, workers, started, entries=entries)
+
+
+def describe_splits(
+    store: TokenStore, splits: Splits, find: PartSplits | None = None
+) -> list[dict[str, Any]]:
+    """Count the documents, sequences and tokens of each split; raise DataError for an empty one.
+
+    Args:
+        find: finds the splits of a part, if they are known.
+    """
+    find, counts = find or make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
+    for part in range(store.num_parts):
+        numbers, num_sequences = find(part), store.count_sequences(part)
+        counts[1] += _count(numbers, len(splits.names))
+        counts[2] += _count(numbers, len(splits.names), store.part_lengths(part))
+        if not (num_sequences == 1).all():
+            numbers = numbers[(np.cumsum(num_sequences) - num_sequences)[num_sequences > 0]]
+        counts[0] += _count(numbers, len(splits.names))
+        store.let_pages_go()  # 28 bytes for each document
+    names = ("num_documents", "num_sequences", "num_tokens")
+    entries = [
+        {"name": name, "share": share, **dict(zip(names, column, strict=True))}
+        for (name, share), column in zip(describe_shares(splits), counts.T.tolist(), strict=True)
+    ]
+    for entry in entries:
+        if not entry["num_sequences"]:
+            total = int(counts[0].sum())
+            hint = "pass a larger share to --split, or another --split-seed"
+            if splits.shares is None:
+                hint = f"leave out {entry['name']}: column {quote(splits.by)} has no such value"
+            raise DataError(
+                f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
+                "documents is in it",
+                hint=hint,
+            )
+    return entries
+
+
+def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Count what is in each split, or add up its weights."""
+    found = np.zeros(num_splits, np.int64)
+    size = LIMITS.entries_per_block
+    for start in range(0, len(numbers), size):
+        rows = slice(start, start + size)
+        some = None if weights is None else weights[rows]
+        found += np.bincount(numbers[rows], some, num_splits).astype(np.int64)
+    return found
+
+
+# Notes
+
+
+def _note_small(entry: dict[str, Any], options: ResolvedOptions, workers: Workers) -> None:
+    """Tell of a split that is too small to fill a batch."""
+    name, num_sequences, num_tokens = (
+        entry[field] for field in ("name", "num_sequences", "num_tokens")
+    )
+    small = None
+    if options.batch_size is not None and num_sequences < options.batch_size:
+        small = f"{num_sequences:,} sequences, fewer than --batch-size {options.batch_size:,}"
+    elif options.max_tokens is not None and num_tokens < options.max_tokens:
+        small = f"{num_tokens:,} tokens, fewer than --max-tokens {options.max_tokens:,}"
+    if small is not None:
+        workers.progress.on_notice(f"split {quote(name)} does not fill a batch: it has {small}")
+
+
+def _note_unused_stores(packed: _Set, manifest: dict[str, Any], workers: Workers) -> None:
+    """Tell of stores of which nothing was packed."""
+    place = (
+        ""
+        if packed.source.options.split_name is None
+        else (f" into split {quote(packed.source.options.split_name)}")
+    )
+    folders, counts = packed.source.store.folders, manifest["ledger"]["stores"]
+    for store, counted in zip(folders, counts, strict=True):
+        if not counted["num_sequences"]:
+            workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
+
+
+def _note_unlabelled(plan: Plan, options: ResolvedOptions, workers: Workers) -> None:
+    """Tell of batches whose loss on the next token would be NaN: it has no label."""
+    table = plan.table.sides[-1]  # of pairs the decoder's side
+    number = table.add_up(table.longest == 1)
+    if number and not options.carries_state:
+        workers.progress.on_notice(
+            f"{number:,} of {plan.num_batches:,} batches have no next-token label: their sequences "
+            "have one token each; pass --drop-shorter 2"
+        )
