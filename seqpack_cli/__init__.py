@@ -159,7 +159,7 @@ _MODULE_OF = {
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
     "open_store": "tokens.store",
-    "pack": "shards.pack_run",
+    "pack": "shards.pack",
     "pack_sequence": "shards.sequence_arrays",
     "pad_sequence": "shards.sequence_arrays",
     "plan": "reporting.plans",

@@ -335,10 +335,8 @@ STATES: list[tuple[str, Callable[..., None], str, str]] = [
     ("link", link("real"), "made", "made"),
     ("broken link", link("none"), "5 ", "5 "),
 ]
-OF_SPLITS = {  # whose folders are runs of their own
-    "stopped at its last": ("made", "made"),
+OF_SPLITS = {  # whose folders are made when the run begins, so that it has begun
     "stopped early, other": ("4 holds a run that differs", "made"),
-    "stopped, cut piece": ("4 ", "made"),
 }
 NOT_OF_SPLITS = ("piece alone", "folder as file")
 
