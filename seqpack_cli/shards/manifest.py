@@ -147,30 +147,27 @@ def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
     Raises:
         FolderError: `pack` refuses them.
     """
-    apart = {name: manifest[name] for name in APART}
-    return parse_options(manifest["options"], apart, source, pairs=find_side(manifest) is not None)
+    values = {**manifest["options"], **{name: manifest[name] for name in APART}}
+    return parse_options(values, source, pairs=find_side(manifest) is not None)
 
 
-def parse_options(
-    values: dict[str, Any], apart: dict[str, Any], source: Place, *, pairs: bool
-) -> ResolvedOptions:
+def parse_options(values: dict[str, Any], source: Place, *, pairs: bool) -> ResolvedOptions:
     """Return recorded options, resolved.
 
     Args:
-        values: the options.
-        apart: those of APART, of which the manifest of shards has fields of its own.
+        values: all options, those of APART too.
         pairs: whether there is a decoder's side.
 
     Raises:
         FolderError: `pack` refuses them.
     """
-    if wrong := sorted(set(values) ^ set(NAMES)):
+    if wrong := sorted(set(values) ^ {*NAMES, *APART}):
         raise FolderError(
             f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}",
             hint="run seqpack pack again, or install the version of seqpack that wrote it",
         )
     try:
-        return PackOptions(**apart, **values).resolve(pairs=pairs)
+        return PackOptions(**values).resolve(pairs=pairs)
     except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
@@ -342,12 +339,10 @@ def _check_shard(number: int, entry: dict[str, Any], source: Place, *, pairs: bo
             f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
             f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
         )
-    if (entry["decoder"] is not None) != pairs:
-        raise _contradiction(source, f"shard {number} has other sides than the manifest")
-    if pairs:
-        check_all_fields(entry["decoder"], DECODER_COUNTS, source)
-        if any(entry["decoder"][name] != entry[name] for name in OF_BOTH_SIDES):
-            raise _contradiction(source, f"the sides of shard {number} have other numbers of rows")
+    counts = entry["decoder"] or {}
+    check_all_fields(counts, DECODER_COUNTS if pairs else {}, source)
+    if any(counts.get(name, entry[name]) != entry[name] for name in OF_BOTH_SIDES):
+        raise _contradiction(source, f"the sides of shard {number} have other numbers of rows")
 
 
 def _check_keys(manifest: dict[str, Any], options: ResolvedOptions, source: Place) -> None:

@@ -282,17 +282,15 @@ def open_packed_stores(
     entries, in_order = shards.manifest["stores"], []
     for number, (entry, recorded) in enumerate(zip(entries, shards.find_stores(), strict=True), 1):
         place = given.get(entry["blake3"], recorded)
-        numbered = f"token store {number} of {len(entries)}" if len(entries) > 1 else ""
+        which = f"token store {number} of {len(entries)}" if len(entries) > 1 else "token store"
         if place is None:
-            of_side = f" of the {shards.side}" if shards.side else ""
-            whose = f"the {shards.side}'s" if shards.side else "its"
-            which = numbered + of_side if numbered else f"{whose} token store"
+            whose = "its" if shards.side is None else f"the {shards.side}'s"
             raise FolderError(
-                f"{shards.path}: {which} is not at {entry['path'][:200]}",
+                f"{shards.path}: {whose} {which} is not at {entry['path'][:200]}",
                 hint="pass --tokens STORE, or --level structure, which needs no store",
             )
         if entry["blake3"] not in given and _hash_manifest(place) != entry["blake3"]:
-            raise _other_store(place, numbered or "the token store")
+            raise _other_store(place, f"the {which}")
         in_order.append(place)
     return open_stores(
         in_order, check_indices=check_indices, without=shards.own_options.drop_column

@@ -12,7 +12,6 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_manifes
 from seqpack_cli.files.places import Place
 from seqpack_cli.runs.run_folder import FORMAT_OF_SPLITS
 from seqpack_cli.shards.manifest import (
-    APART,
     STORE_COUNTS,
     check_all_fields,
     check_stores,
@@ -85,9 +84,8 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
             check_stores(manifest[field], STORE_FIELDS, source)
     for entry in manifest["splits"]:
         check_all_fields(entry, SPLIT_FIELDS, source)
-    values, pairs = dict(manifest["options"]), manifest["decoder_stores"] is not None
-    apart = {name: values.pop(name, None) for name in APART}
-    options = parse_options(values, apart, source, pairs=pairs)
+    pairs = manifest["decoder_stores"] is not None
+    options = parse_options(manifest["options"], source, pairs=pairs)
     splits = parse_splits(options)
     shares = None if splits is None else [*describe_shares(splits)]
     # So the names of splits are plain names of folders.
@@ -98,7 +96,7 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
             f"{source}: the manifest contradicts itself: its options have other splits than "
             f"{quote(found)}"
         )
-    manifest["options"] = {**record_options(options), **apart}
+    manifest["options"] |= record_options(options)
     return SplitSet(path, manifest, digest, check_present=check_present)
 
 
