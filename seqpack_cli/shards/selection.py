@@ -235,7 +235,7 @@ class SelectedStore:
                 found = tally(lengths * (is_left & ~is_taken))
                 left_out[reason] = add_up([left_out[reason], found])
                 is_left &= is_taken
-            visits = is_left
+            visits = is_left.view(np.uint8)
             if passes != ONE_PASS:
                 visits = self.find_visits(number)
                 found = tally(lengths * (is_left & (visits == 0)))
