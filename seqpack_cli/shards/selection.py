@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import functools
 import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -45,7 +46,6 @@ from seqpack_cli.batching.selection import (
     PASSES,
     WHERE,
     LengthCounts,
-    PartLengths,
     SourceCounts,
     add_up,
     assign_splits,
@@ -66,7 +66,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.alignment import Alignment, PartTest
 from seqpack_cli.shards.manifest import PREFIX, of_decoder, of_encoder
 from seqpack_cli.tokens.columns import OVERLAP, TARGETS, Column
-from seqpack_cli.tokens.conditions import EQUALITY, OPERATORS, make_integer_test
+from seqpack_cli.tokens.conditions import EQUALITY, make_integer_test
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.store import TokenStore, choose_columns
 from seqpack_cli.tokens.text_values import TextValues
@@ -151,7 +151,6 @@ class SelectedStore:
         ]
         self.store = self.sides[0]
         self._tests = list(self._make_tests(store, *sides[-1], find_split))
-        self._turns: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by part
         names = [str(each.path) for each in store.folders]
         self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
 
@@ -177,7 +176,7 @@ class SelectedStore:
         Splits and conditions are not evaluated again.
         """
         other = copy.copy(self)
-        other.options, other._turns = replace(self.options, seed=seed), {}
+        other.options = replace(self.options, seed=seed)
         other.__dict__.pop("rounds", None)  # they belong to the source
         return other
 
@@ -187,17 +186,18 @@ class SelectedStore:
         return not self._tests and not self.options.has_passes
 
     @cached_property
-    def rounds(self) -> Sequence[PartLengths]:
+    def rounds(self) -> Sequence[SelectedStore]:
         """The sources that are planned one by one; the source itself if it is the only one."""
         num_rounds = count_rounds(self.passes)
-        if num_rounds == 1:
-            return (self,)
-        return [_Round(self, number, num_rounds) for number in range(num_rounds)]
+        return [self] if num_rounds == 1 else list(self._iter_rounds(num_rounds))
 
     @property
     def lengths(self) -> np.ndarray:
         """The lengths of all sequences, int32[N]."""
-        return self.store.lengths if self.is_whole else _join_parts(self)
+        if self.is_whole:
+            return self.store.lengths
+        parts = map(self.part_lengths, range(self.store.num_parts))
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Return the lengths of one part, int32."""
@@ -206,16 +206,11 @@ class SelectedStore:
 
     def find_visits(self, number: int) -> np.ndarray:
         """Return how often each sequence of a part is visited, int32."""
-        return self._find_visits(number, self._find_taken(number))
-
-    def find_turns(self, number: int, num_rounds: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first round and the visits of each sequence of a part, both int16; kept."""
-        if number not in self._turns:
-            hashes = self.store.part_hashes(number)
-            first_rounds = find_first_rounds(hashes, num_rounds, self.options.seed)
-            visits = self.find_visits(number).astype(np.int16)
-            self._turns[number] = self.store.spread(number, first_rounds), visits
-        return self._turns[number]
+        visits, passes = self._find_taken(number).astype(np.int32), self._find_passes(number)
+        if passes != ONE_PASS:
+            of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
+            visits *= self.store.spread(number, of_document)
+        return visits
 
     def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
         """Count the lengths of a range of parts, of pairs the encoder's; of all by default."""
@@ -240,8 +235,9 @@ class SelectedStore:
                 found = tally(lengths * (is_left & ~is_taken))
                 left_out[reason] = add_up([left_out[reason], found])
                 is_left &= is_taken
-            visits = self._find_visits(number, is_left)
+            visits = is_left.view(np.uint8)
             if passes != ONE_PASS:
+                visits = self.find_visits(number)
                 found = tally(lengths * (is_left & (visits == 0)))
                 left_out[PASSES] = add_up([left_out[PASSES], found])
                 more = np.maximum(visits - 1, 0, dtype=np.int64)
@@ -320,13 +316,6 @@ class SelectedStore:
     def _find_passes(self, number: int) -> Fraction:
         return self.passes[self.store.folder_of(number).number]
 
-    def _find_visits(self, number: int, is_taken: np.ndarray) -> np.ndarray:
-        visits, passes = is_taken.astype(np.int32), self._find_passes(number)
-        if passes != ONE_PASS:
-            of_document = count_visits(self.store.part_hashes(number), passes, self.options.seed)
-            visits *= self.store.spread(number, of_document)
-        return visits
-
     def _find_taken(self, number: int) -> np.ndarray:
         """Return which sequences of a part every test takes, bool."""
         is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
@@ -334,41 +323,33 @@ class SelectedStore:
             is_taken &= test(number)
         return is_taken
 
+    def _iter_rounds(self, num_rounds: int) -> Iterator[SelectedStore]:
+        """Yield what is visited in each round: a selection in one pass, whose test is the round."""
+
+        @functools.cache  # 4 bytes for each sequence
+        def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
+            hashes = self.store.part_hashes(number)
+            first_rounds = find_first_rounds(hashes, num_rounds, self.options.seed)
+            visits = self.find_visits(number).astype(np.int16)
+            return self.store.spread(number, first_rounds), visits
+
+        def make_test(place: int) -> PartTest:
+            return lambda number: is_in_round(*find_turns(number), place, num_rounds)
+
+        for place in range(num_rounds):
+            found = copy.copy(self)
+            found._tests = [(PASSES, make_test(place))]
+            found.passes = (ONE_PASS,) * len(self.passes)
+            yield found
+
     def _count_tokens(self) -> list[int]:
         """Count the tokens of each store that may be visited."""
-        num_tokens = [0] * len(self.store.folders)
-        for number in range(self.store.num_parts):
+
+        def count(number: int) -> int:
             lengths = self.store.part_lengths(number) * self._find_taken(number)
-            num_tokens[self.store.folder_of(number).number] += int(lengths.sum(dtype=np.int64))
-        return num_tokens
+            return int(lengths.sum(dtype=np.int64))
 
-
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """The sequences of a selection that are visited in one round, as a source of lengths."""
-
-    source: SelectedStore
-    number: int
-    num_rounds: int
-
-    @property
-    def part_offsets(self) -> np.ndarray:
-        return self.source.part_offsets
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return _join_parts(self)
-
-    def part_lengths(self, number: int) -> np.ndarray:
-        turns = self.source.find_turns(number, self.num_rounds)
-        visited = is_in_round(*turns, self.number, self.num_rounds)
-        taken: np.ndarray = self.source.store.part_lengths(number) * visited
-        return taken
-
-
-def _join_parts(source: PartLengths) -> np.ndarray:
-    parts = map(source.part_lengths, range(len(source.part_offsets) - 1))
-    return np.concatenate([np.empty(0, np.int32), *parts])
+        return [sum(map(count, folder.parts)) for folder in self.store.folders]
 
 
 # Conditions
@@ -385,7 +366,7 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     """
     condition = parse_condition(text.lstrip().removeprefix(prefix))
     name, operator, column = condition.name, condition.operator, store.columns.get(condition.name)
-    hint = f"seqpack inspect {store.folders[0].path} shows the columns and their values"
+    hint, subject = f"seqpack inspect {store.path} shows the columns and their values", ""
     if not store.columns:
         hint = f"pass --keep {shlex.quote(name)} to tokenize"
     if column is not None and operator not in EQUALITY and not column.is_ordered:
@@ -394,42 +375,38 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     if condition.is_built_in or column is None:
         hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
     try:
+        if condition.is_built_in and name == "@source":
+            return _test_source(store, condition)
         if condition.is_built_in:
-            return (_test_source if name == "@source" else _test_length)(store, condition)
+            subject = "@length "
+            test = make_integer_test(operator, condition.value)
+            return lambda number: test(store.part_lengths(number))
         if column is None:
             columns = join_items(map(quote, store.columns)) or "none"
             raise ValueError(f"{store.shown_path} has no column {quote(name)} (found: {columns})")
         test = column.make_test(operator, condition.value)
+        return lambda number: test(store.part_column(number, name))
     except ValueError as error:
-        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
-    return lambda number: test(store.part_column(number, name))
-
-
-def _test_length(store: TokenStore, condition: Condition) -> PartTest:
-    try:
-        test = make_integer_test(condition.operator, condition.value)
-    except ValueError as error:
-        raise ValueError(f"@length {error}") from error
-    return lambda number: test(store.part_lengths(number))
+        raise OptionError(f"--where {quote(text)}: {subject}{error}", hint=hint) from error
 
 
 def _test_source(store: TokenStore, condition: Condition) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it; `*` is any characters."""
     if condition.operator not in EQUALITY:
         raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
+    sources = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
     pattern = re.sub(r"([?[])", r"[\1]", condition.value)
-    sources = [folder.manifest["sources"] for folder in store.folders]
-    is_match = [[fnmatch.fnmatchcase(it["path"], pattern) for it in some] for some in sources]
-    if not any(map(any, is_match)):
-        paths = join_items(quote(source["path"]) for some in sources for source in some)
+    is_match = np.array([fnmatch.fnmatchcase(source["path"], pattern) for _, source in sources])
+    if not is_match.any():
+        paths = join_items(quote(source["path"]) for _, source in sources)
         raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
+    firsts = np.array([first + source["first_document"] for first, source in sources])
+    is_taken: np.ndarray = is_match == (condition.operator == "=")
 
     def test(number: int) -> np.ndarray:
-        folder = store.folder_of(number)
-        firsts = np.array([source["first_document"] for source in sources[folder.number]])
-        documents = store.number_documents(number) - folder.first_document
-        found = np.array(is_match[folder.number])[np.searchsorted(firsts, documents, "right") - 1]
-        return np.asarray(OPERATORS[condition.operator](found, True))
+        places = np.searchsorted(firsts, store.number_documents(number), "right") - 1
+        found: np.ndarray = is_taken[places]
+        return found
 
     return test
 
@@ -505,6 +482,7 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
         OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
     name, shares, place = splits.by, splits.shares or (), f"--split-by {splits.by}"
+    hint = "split by another column, or by documents: leave out --split-by"
     if name is None:
         return lambda number: store.spread(
             number, assign_splits(store.part_hashes(number), shares, splits.seed)
@@ -512,10 +490,17 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     if name == OVERLAP:
         raise OptionError(
             f"{place}: differs between the pieces of a document, expected one value per document",
-            hint="split by another column, or by documents: leave out --split-by",
+            hint=hint,
         )
     if name not in store.columns:
-        raise _no_column_error(store, name, place)
+        what = f"column {quote(name)} differs between the stores, so it cannot be used"
+        lacking = next((it for it in store.folders if name not in it.columns), None)
+        if lacking is not None:
+            columns = join_items(map(quote, lacking.columns)) or "none"
+            what = f"{lacking.path} has no such column (found: {columns})"
+        if len(store.folders) == 1 and not name.startswith("@"):
+            hint = f"pass --keep {name} to tokenize"
+        raise OptionError(f"{place}: {what}", hint=hint)
     column = store.columns[name]
     if column.is_per_token:
         raise OptionError(f"{place}: has a value per token, expected one per sequence")
@@ -549,20 +534,6 @@ def hash_values(column: Column, values: Values) -> tuple[np.ndarray, np.ndarray]
     return np.array(hashes, np.uint64), numbers
 
 
-def _no_column_error(store: TokenStore, name: str, place: str) -> OptionError:
-    """Return the error for a column that not all stores have alike; it names one that lacks it."""
-    what, hint = f"column {quote(name)} differs between the stores, so it cannot be used", ""
-    for folder in store.folders:
-        if name not in folder.columns:
-            found = join_items(map(quote, folder.columns)) or "none"
-            what = f"{folder.path} has no such column (found: {found})"
-            break
-    hint = f"pass --keep {name} to tokenize"
-    if name.startswith("@") or len(store.folders) > 1:
-        hint = "split by a column that every store has, or by documents: leave out --split-by"
-    return OptionError(f"{place}: {what}", hint=hint)
-
-
 def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarray]:
     """Return different values as text, others as JSON, and the number of that of each sequence."""
     texts: Iterable[object]
@@ -582,9 +553,10 @@ def _spell_distinct(column: Column, values: Values) -> tuple[list[str], np.ndarr
 
 
 def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> ResolvedOptions:
-    """Return options whose passes and shares name stores by position, from 1.
+    """Return options whose passes or shares name stores by position, from 1.
 
-    What is recorded names them so, since folders may be moved.
+    What is recorded names them so, since folders may be moved. A store is named by its folder or by
+    its position; a name has precedence over a position.
 
     Args:
         names: of the stores.
@@ -592,19 +564,37 @@ def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> Resolved
     Raises:
         OptionError: a name is unknown, a store is named twice, or one has no share.
     """
-    if options.passes is not None:
-        passes = _find_positions(parse_passes(options.passes), names, "--passes")
-        return replace(options, passes=spell_numbers(passes))
-    if options.share is None:
+    field = "passes" if options.share is None else "share"
+    text, found = getattr(options, field), dict[int, Fraction]()
+    if text is None:
         return options
-    shares = _find_positions(parse_shares(options.share, "--share"), names, "--share")
-    missing = [name for place, name in enumerate(names, 1) if str(place) not in shares]
-    if missing:
+    numbers = parse_passes(text) if options.share is None else parse_shares(text, "--share")
+    positions = [str(place) for place in range(1, len(names) + 1)]
+    for name, number in numbers.items():
+        if name not in (*names, *positions):
+            raise OptionError(
+                f"--{field}: no store is named {quote(name)} (found: "
+                f"{join_items(map(quote, names))})",
+                hint=f"name a store by its folder, or by its position from 1 to {len(names)}",
+            )
+        place = (names if name in names else positions).index(name)
+        if place in found:
+            raise OptionError(
+                f"--{field}: found {quote(name)} for store {place + 1}, {quote(names[place])}, "
+                "expected each store once",
+                hint=f"leave out {name}={spell_number(number)}",
+            )
+        found[place] = number
+    missing = [name for place, name in enumerate(names) if place not in found]
+    if missing and options.share is not None:
         raise OptionError(
             f"--share: no share for {join_items(map(quote, missing))}, expected one for each store",
             hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
         )
-    return replace(options, share=spell_numbers(shares))
+    spelled = spell_numbers({positions[place]: found[place] for place in sorted(found)})
+    if options.share is None:
+        return replace(options, passes=spelled)
+    return replace(options, share=spelled)
 
 
 def find_store_passes(
@@ -632,30 +622,3 @@ def find_store_passes(
     most = ONE_PASS if options.max_passes is None else parse_max_passes(options.max_passes)
     of_names = {name: shares[position] for name, position in zip(names, positions, strict=True)}
     return find_passes(count_tokens(), of_names, most)
-
-
-def _find_positions(
-    numbers: Mapping[str, Fraction], names: Sequence[str], option: str
-) -> dict[str, Fraction]:
-    """Return the numbers by the position of their store, from 1, in the order of the stores.
-
-    A store is named by its folder or by its position; a name has precedence over a position.
-    """
-    found: dict[int, Fraction] = {}
-    positions = [str(place) for place in range(1, len(names) + 1)]
-    for name, number in numbers.items():
-        if name not in (*names, *positions):
-            raise OptionError(
-                f"{option}: no store is named {quote(name)} (found: "
-                f"{join_items(map(quote, names))})",
-                hint=f"name a store by its folder, or by its position from 1 to {len(names)}",
-            )
-        place = 1 + (names if name in names else positions).index(name)
-        if place in found:
-            raise OptionError(
-                f"{option}: found {quote(name)} for store {place}, {quote(names[place - 1])}, "
-                "expected each store once",
-                hint=f"leave out {name}={spell_number(number)}",
-            )
-        found[place] = number
-    return {str(place): found[place] for place in sorted(found)}

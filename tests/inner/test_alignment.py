@@ -81,7 +81,7 @@ def check_alignment(alignment: Alignment) -> None:
     assert alignment.decoder_lengths.dtype == np.int32
     assert alignment.decoder_lengths.tolist() == lengths
     lone = [len(decoder[index]) for index in set(places.values()).difference(expected)]
-    assert alignment.find_lone_lengths().tolist() == lone
+    assert alignment.lone_lengths.tolist() == lone
     test = alignment.spread(make_test(decoder, "@length >= 4"))
     found = [test(number).tolist() for number in range(encoder.num_parts)]
     assert [each for part in found for each in part] == [length >= 4 for length in lengths]
@@ -94,7 +94,7 @@ def test_two_fields_of_records_are_aligned(tmp_path: Path) -> None:
     alignment = align(encoder, decoder)
     check_alignment(alignment)
     assert alignment.decoder_indices.tolist() == [0, 1, 2, 3]
-    assert not len(alignment.find_lone_lengths())
+    assert not len(alignment.lone_lengths)
 
 
 def test_lines_of_two_files_are_aligned_where_some_are_empty(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_lines_of_two_files_are_aligned_where_some_are_empty(tmp_path: Path) -> 
     alignment = align(encoder, decoder)
     check_alignment(alignment)
     assert alignment.decoder_indices.tolist() == [-1, 1, 2]
-    assert alignment.find_lone_lengths().tolist() == [4]
+    assert alignment.lone_lengths.tolist() == [4]
 
 
 def test_parts_and_files_may_be_cut_in_other_places(tmp_path: Path) -> None:
