@@ -14,12 +14,13 @@ from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.arrays import tensor_dtypes, tensor_names
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.plan_errors import no_batch_error, overlong_error
 from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.store import TokenStore

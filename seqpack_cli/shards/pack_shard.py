@@ -17,14 +17,13 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.layouts import Layout, Tensors, fill_with, find_layout, iter_pieces
+from seqpack_cli.shards.arrays import find_layout, make_tensors
+from seqpack_cli.shards.layouts import Geometry, Layout, Tensors, fill_with, iter_pieces
 from seqpack_cli.shards.shard_manifest import (
     SHARD_FIELDS,
     describe_shard,
     shard_name,
 )
-from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.sides import name_tensors
 from seqpack_cli.shards.source_setup import SourceSetup, open_source
 from seqpack_cli.shards.store_counts import count_of_stores

@@ -25,7 +25,7 @@ from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import list_options
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Geometry
 from seqpack_cli.shards.sides import hold_pairs
 from seqpack_cli.tokens.columns import TARGETS
 

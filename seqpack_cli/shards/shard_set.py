@@ -27,9 +27,8 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.read_pages import ReadPages
 from seqpack_cli.shards.recorded_options import read_options
-from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard import ReadPages, Shard
 from seqpack_cli.shards.shard_manifest import read_shards_manifest
 from seqpack_cli.shards.sides import find_side, own_options, view_decoder
 from seqpack_cli.tokens.columns import Column, read_columns

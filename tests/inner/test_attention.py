@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.attention import sdpa_kernel
 
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.verification.models import attention
 from seqpack_cli.verification.models.attention import check_attention
 from seqpack_cli.verification.models.attention_arrays import check_borders

@@ -23,8 +23,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training.batch_tensors import (

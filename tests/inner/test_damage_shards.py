@@ -21,7 +21,8 @@ from shard_reference import (
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.verification.verify_run import VerifyOptions, verify
+from seqpack_cli.verification.options import VerifyOptions
+from seqpack_cli.verification.verify_run import verify
 
 SHARD = "shard-00000.safetensors"
 LAST = "shard-00002.safetensors"

@@ -26,7 +26,8 @@ from seqpack_cli.verification.damages import DAMAGES, Damage
 from seqpack_cli.verification.integers.coverage import Coverage
 from seqpack_cli.verification.integers.shard_roundtrip import Roundtrip, check_shard
 from seqpack_cli.verification.integers.stream_links import StreamLinks
-from seqpack_cli.verification.integers.structure import check_batches, check_counts, mark_rows
+from seqpack_cli.verification.integers.structure import check_batches, mark_rows
+from seqpack_cli.verification.integers.totals import check_counts
 
 COUNTS = ("num_rows", "num_filler_rows", "num_sequences", "num_tokens", "num_padding_cells")
 

@@ -37,7 +37,7 @@ from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports import source
 from seqpack_cli.shards.exports.parquet_export import export_parquet
 from seqpack_cli.shards.exports.task import Task, open_exported
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.tokens.store import TokenStore
 
 TEXTS = ["one two", "", "three four five six", "seven", "eight nine ten"]

@@ -38,9 +38,10 @@ from fuzz_uses import (
 from here import HERE
 from shard_reference import Arrays, change_shard, make_shards
 
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting.rows import describe_sequence
-from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.unpacked import iter_sequences
 from seqpack_cli.tokens.store import open_store

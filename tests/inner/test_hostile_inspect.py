@@ -42,6 +42,7 @@ from shard_reference import (
     pretend_to_be_of,
 )
 
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting.contents import describe
 from seqpack_cli.reporting.opened import open_any
@@ -50,7 +51,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.wording import WIDTH, count_columns
-from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.shards.pack_run import pack
 
 assert jinja2 and matplotlib  # what pictures and the page are made with
 

@@ -15,10 +15,8 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import ShardRows, plan_batches
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
-from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.arrays import ShardArrays, find_layout, make_tensors
 from seqpack_cli.shards.recorded_options import find_geometry
-from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.shards.store_rows import StoreRows
 from seqpack_cli.tokens.store import TokenStore, open_store
 

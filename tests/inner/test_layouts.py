@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from shard_reference import PLAIN_GEOMETRY, Arrays, join_batches, lay_out, to_arrays
 
 from seqpack_cli.batching.options import LAYOUTS
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.layouts import Batch, check_ids
+from seqpack_cli.shards.arrays import ShardArrays, tensor_names
+from seqpack_cli.shards.layouts import Batch, Geometry, check_ids
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.shards.shard_tensors import tensor_names
 
 BATCHES = st.lists(
     st.lists(st.integers(1, 6), min_size=1, max_size=4).map(lambda n: sorted(n, reverse=True)),

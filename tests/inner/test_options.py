@@ -15,7 +15,7 @@ from seqpack_cli import Executor, PackOptions, TokenizeOptions, TrainTokenizerOp
 from seqpack_cli.cli.options import KINDS
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE, OptionError
-from seqpack_cli.verification.verify_run import VerifyOptions
+from seqpack_cli.verification.options import VerifyOptions
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
+from seqpack_cli.shards.arrays import find_layout, make_tensors
 from seqpack_cli.shards.entry_bytes import EntryBytes
-from seqpack_cli.shards.layouts import find_layout
 from seqpack_cli.shards.pack_plan import (
     check_memory,
     count_bytes,
@@ -30,7 +30,6 @@ from seqpack_cli.shards.pack_plan import (
 )
 from seqpack_cli.shards.recorded_options import find_geometry
 from seqpack_cli.shards.selected_store import SelectedStore
-from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.store import open_store
 
 IDS = EntryBytes("uint16")

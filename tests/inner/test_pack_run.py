@@ -34,11 +34,12 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import COUNTS
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.shards.source_setup import SourceSetup
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.store import open_store, open_stores
-from seqpack_cli.verification.verify_run import VerifyOptions, verify
+from seqpack_cli.verification.options import VerifyOptions
+from seqpack_cli.verification.verify_run import verify
 
 LAYOUTS = ("packed", "padded")
 

@@ -14,9 +14,8 @@ from shard_reference import lay_out, slow_pad, to_arrays
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpack_cli.shards import sequence_arrays
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.padded_layout import PaddedLayout
+from seqpack_cli.shards.layouts import Geometry
+from seqpack_cli.shards.padded import PaddedBatch, PaddedLayout
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 

@@ -21,9 +21,9 @@ from shard_reference import (
 )
 from test_verify_campaign import draw_lengths, draw_pack_options
 
-from seqpack_cli.batching.options import PLAN_VERSION
+from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
-from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.store import open_store

@@ -32,9 +32,9 @@ from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,

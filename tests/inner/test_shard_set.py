@@ -24,7 +24,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.tokens.store import open_store
 
 SHARD = "shard-00000.safetensors"

@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader, Subset
 from seqpack_cli.errors import FolderError
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
-from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset, TokenSequence
+from seqpack_cli.training.store_dataset import FILLER, Piece, StoreDataset
+from seqpack_cli.training.token_sequences import TokenSequence
 
 LENGTHS = (3, 9, 5, 1, 5, 300, 2, 4, 1, 1, 40, 7, 150, 6)
 TEXTS = make_texts(LENGTHS)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_reference import slow_pack, slow_pad
 
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
+from seqpack_cli.shards.packed import PackedBatch, pack_sequence
+from seqpack_cli.shards.padded import PaddedBatch, pad_sequence
 from seqpack_cli.training.teacher_forcing import DecoderEnds, add_ends, shift_rows
 
 PAD, BOS, EOS, NO_TAG = 300, 301, 302, -100

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reference import lay_out
 
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=10)
 

@@ -32,8 +32,8 @@ from seqpack_cli.verification import model_levels, verify_run
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models import batch_ids, computation
 from seqpack_cli.verification.models.batch_ids import BatchIds
-from seqpack_cli.verification.models.model import CELLS
-from seqpack_cli.verification.models.ways import Model, Run, run_packed
+from seqpack_cli.verification.models.model import CELLS, Model
+from seqpack_cli.verification.models.ways import Run, run_packed
 from seqpack_cli.verification.options import LEVELS, VerifyOptions
 from seqpack_cli.verification.report import Report
 

@@ -17,7 +17,9 @@ from seqpack_cli.batching.plan import Plan, ShardRows
 from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.arrays import make_tensors
 from seqpack_cli.shards.entry_bytes import EntryBytes
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.pack_plan import cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import order_decoder
 from seqpack_cli.shards.recorded_options import to_lists
@@ -25,7 +27,6 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.selector import Selector
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.shards.store_rows import find_rows
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding

@@ -22,8 +22,9 @@ from typing import Any
 from fuzz_mutators import JsonText, spell
 from shard_reference import make_column_store, make_store
 
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.pack_run import PackOptions, pack
+from seqpack_cli.shards.pack_run import pack
 
 MANIFEST = "manifest.json"
 HOME_VARIABLE = "SEQPACK_FUZZ_HOME"

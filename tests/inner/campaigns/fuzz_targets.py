@@ -42,8 +42,8 @@ from fuzz_uses import (
 )
 from shard_reference import Arrays, load_shard
 
+from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.files.disk import name_temporary
-from seqpack_cli.shards.pack_run import PackOptions
 from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, HEADER, MAGIC
 
 
