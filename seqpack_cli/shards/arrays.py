@@ -27,7 +27,6 @@ from seqpack_cli.shards.layouts import (
     Geometry,
     Layout,
     Tensors,
-    is_in_range,
     refuse,
 )
 from seqpack_cli.shards.packed import PackedLayout
@@ -54,7 +53,7 @@ def find_layout(name: str, geometry: Geometry) -> Layout:
 
 def tensor_names(layout: str, geometry: Geometry) -> list[str]:
     """List the arrays of a shard but its columns: all int64 but the last, which holds the ids."""
-    return _list_names(find_layout(layout, geometry))
+    return find_layout(layout, geometry).tensor_names
 
 
 def tensor_dtypes(
@@ -83,13 +82,7 @@ def make_tensors(layout: Layout, rows: ShardRows) -> dict[str, np.ndarray]:
         "data_offsets": to_offsets(rows.num_cells),
         **layout.make_arrays(rows),
     }
-    return {name: tensors[name].astype(np.int64, copy=False) for name in _list_names(layout)[:-1]}
-
-
-def _list_names(layout: Layout) -> list[str]:
-    *arrays, data = layout.names
-    offsets = dict.fromkeys(OFFSETS_OF[name] for name in [*arrays, data] if name in OFFSETS_OF)
-    return [*arrays, *offsets, data]
+    return {name: tensors[name].astype(np.int64, copy=False) for name in layout.tensor_names[:-1]}
 
 
 class ShardArrays:
@@ -220,39 +213,30 @@ class ShardArrays:
 
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
-        num_offsets = len(self.tensors["data_offsets"])
+        tensors = self.tensors
+        counts: dict[str, int] = {}  # entries that each array must have
         for name, names in self._groups:
-            for array in names:
-                number = len(self.tensors[array])
-                if name is None:
-                    if number != num_offsets - 1:
-                        expected = f"expected one for each of {num_offsets - 1} batches"
-                        raise ValueError(f"{array} has {number} entries, {expected}")
-                    continue
-                offsets = self.tensors[name]
-                if num_offsets < 2 or len(offsets) != num_offsets:
-                    raise ValueError(
-                        f"{name} has {len(offsets)} entries and data_offsets {num_offsets}, "
-                        "expected the same number, at least 2"
-                    )
-                rises = (offsets[1:] > offsets[:-1]).all()
-                if offsets[0] != 0 or offsets[-1] != number or not rises:
-                    raise ValueError(
-                        f"{name} does not rise from 0 to {number}, the number of entries of {array}"
-                    )
-        num_rows, num_cells = len(self.tensors["lengths"]), len(self.tensors["data"])
-        for column in self.columns.values():
-            found = len(self.tensors[column.tensor_name])
-            if column.is_text:
-                name = column.offsets_name
-                check_offsets(self.tensors[name], num_texts=num_rows, num_bytes=found, name=name)
+            if name is None:
+                counts |= dict.fromkeys(names, len(self))
                 continue
-            number = num_cells if column.is_per_token else num_rows
-            if found != number:
+            offsets = tensors[name]
+            if len(offsets) != len(self) + 1 or len(self) < 1:
                 raise ValueError(
-                    f"{column.tensor_name} has {found} entries, expected {number}, "
-                    f"one for each {'cell' if column.is_per_token else 'row'}"
+                    f"{name} has {len(offsets)} entries and data_offsets {len(self) + 1}, "
+                    "expected the same number, at least 2"
                 )
+            if offsets[0] != 0 or not (offsets[1:] > offsets[:-1]).all():
+                raise ValueError(f"{name} does not rise from 0")
+            counts |= dict.fromkeys(names, int(offsets[-1]))
+        for column in self.columns.values():
+            counts[column.tensor_name] = counts["data" if column.is_per_token else "lengths"]
+            if column.is_text:
+                num_bytes = counts[column.tensor_name] = len(tensors[column.tensor_name])
+                name, num_texts = column.offsets_name, counts["lengths"]
+                check_offsets(tensors[name], num_texts=num_texts, num_bytes=num_bytes, name=name)
+        for name, count in counts.items():
+            if len(tensors[name]) != count:
+                raise ValueError(f"{name} has {len(tensors[name])} entries, expected {count}")
 
     def check(self, *, max_id: int, cells: bool = True) -> None:
         """Raise ValueError about the first rule that the batches break.
@@ -267,50 +251,50 @@ class ShardArrays:
         self.layout.check(tensors, max_id=max_id)
         for column in self.columns.values():
             if not column.is_per_token:
-                _check_rows(column, column.view(tensors), self.layout.find_filler(tensors))
+                _check_rows(column, column.view(tensors), tensors["lengths"] == 0)
         if not cells:
             return
-        if not is_in_range(data, max_id):
-            refuse(
-                (data < 0) | (data > max_id),
-                lambda cell: f"id {data[cell]} at cell {cell}, expected ids from 0 to {max_id}",
-            )
-        is_padding = ~self.layout.mask_tokens(tensors) if self.layout.has_padding else None
-        if is_padding is not None:
-            pad_id = self.layout.geometry.pad_id
-            refuse(
-                is_padding & (data != pad_id),
-                lambda cell: f"cell {cell} is padding and holds {data[cell]}, expected {pad_id}",
-            )
+        wrong, pad_id = (data < 0) | (data > max_id), self.layout.geometry.pad_id
+        self._check_cells("", data, wrong, f"ids from 0 to {max_id}", pad_id)
         for column in self.columns.values():
             if column.is_per_token:
-                _check_cells(column, tensors[column.tensor_name], is_padding)
+                what, values = f"column {quote(column.name)}: ", tensors[column.tensor_name]
+                wrong = column.find_wrong(values)
+                self._check_cells(what, values, wrong, column.expected, column.fill)
+
+    def _check_cells(
+        self, what: str, values: np.ndarray, wrong: np.ndarray, expected: str, fill: int
+    ) -> None:
+        """Raise ValueError if cells that lie as those of `data` are wrong or not filled."""
+
+        def name(cell: int) -> str:  # in the first batch
+            shape = self.view(0).shape
+            return f"cell {cell}" if len(shape) == 1 else f"cell {[*divmod(cell, shape[1])]}"
+
+        refuse(wrong, lambda it: f"{what or 'id '}{values[it]} at {name(it)}, expected {expected}")
+        if self.layout.has_padding:
+            refuse(
+                ~self.mask_tokens() & (values != fill),
+                lambda it: f"{what}{name(it)} is padding and holds {values[it]}, expected {fill}",
+            )
 
     def find_unsound(self, *, max_id: int, cells: bool = True) -> np.ndarray:
-        """Find the batches that `check` refuses, bool[batches].
-
-        They are checked in blocks, and one by one where a block breaks a rule.
+        """Find the batches that `check` refuses, bool[batches], by halves.
 
         Args:
             max_id, cells: see `check`.
         """
-        unsound, offsets = np.zeros(len(self), bool), self.tensors["data_offsets"]
-        first = 0
-        while first < len(self):
-            most = offsets[first] + LIMITS.ids_per_block
-            last = max(int(np.searchsorted(offsets, most, "right")) - 1, first + 1)
-            if not self._is_sound(first, last, max_id, cells):
-                for index in range(first, last):
-                    unsound[index] = not self._is_sound(index, index + 1, max_id, cells)
-            first = last
-        return unsound
-
-    def _is_sound(self, first: int, last: int, max_id: int, cells: bool) -> bool:
-        try:
-            self.cut(first, last).check(max_id=max_id, cells=cells)
-        except ValueError:
-            return False
-        return True
+        if len(self) == 1 or int(self.tensors["data_offsets"][-1]) <= LIMITS.ids_per_block:
+            try:
+                self.check(max_id=max_id, cells=cells)
+            except ValueError:
+                if len(self) == 1:
+                    return np.ones(1, bool)
+            else:
+                return np.zeros(len(self), bool)
+        middle = len(self) // 2
+        halves = self.cut(0, middle), self.cut(middle, len(self))
+        return np.concatenate([half.find_unsound(max_id=max_id, cells=cells) for half in halves])
 
     def measure(self, *, first_batch: int = 0, max_piece: int | None = None) -> BatchTable:
         """Measure all batches, including damaged ones.
@@ -341,35 +325,13 @@ class ShardArrays:
 
 def _check_rows(column: Column, values: Values, is_filler: np.ndarray) -> None:
     """Raise ValueError if a row has an impossible value."""
-    what = f"column {quote(column.name)}"
-    if isinstance(values, TextValues):
-        refuse(
-            is_filler & (values.lengths > 0),
-            lambda row: f"row {row}: {what} is not empty, but the row is filler",
-        )
-        refuse(values.find_wrong(), lambda row: f"row {row}: {what} is not UTF-8")
-        return
-    refuse(
-        is_filler & ~column.is_fill(values),
-        lambda row: f"row {row}: {what} is {values[row]}, expected {column.fill} in a filler row",
-    )
-    refuse(
-        ~is_filler & column.find_wrong(values),
-        lambda row: f"row {row}: {what} is {values[row]}, expected {column.expected}",
-    )
 
+    def describe(row: int) -> str:
+        place = f"row {row}: column {quote(column.name)}"
+        if isinstance(values, TextValues):
+            what = "is not empty, but the row is filler" if is_filler[row] else "is not UTF-8"
+            return f"{place} {what}"
+        expected = f"{column.fill} in a filler row" if is_filler[row] else column.expected
+        return f"{place} is {values[row]}, expected {expected}"
 
-def _check_cells(column: Column, values: np.ndarray, is_padding: np.ndarray | None) -> None:
-    """Raise ValueError if there is an impossible value beside a token, or padding is not filled."""
-    what = f"column {quote(column.name)}"
-    refuse(
-        column.find_wrong(values),
-        lambda cell: f"{what} at cell {cell} is {values[cell]}, expected {column.expected}",
-    )
-    if is_padding is not None:
-        refuse(
-            is_padding & (values != column.fill),
-            lambda cell: (
-                f"{what} has padding that is not {column.fill}, but {values[cell]} at cell {cell}"
-            ),
-        )
+    refuse(np.where(is_filler, ~column.is_fill(values), column.find_wrong(values)), describe)

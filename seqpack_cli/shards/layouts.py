@@ -143,8 +143,8 @@ class Batch:
 
     def row(self, index: int) -> np.ndarray:
         """Return the sequence of one row; the batch must have been checked."""
-        start, stride = int(self.starts[index]), self.stride
-        return self.data[start : start + int(self.lengths[index]) * stride : stride]
+        row: np.ndarray = self.data[self.find_cells(index)]
+        return row
 
     def find_cells(self, row: int) -> np.ndarray:
         """Return where the tokens of a row lie in data, int64[length]."""
@@ -190,7 +190,7 @@ class Batch:
         if not self.has_gaps:
             return True
         cells = self.data if values is None else values.reshape(-1)
-        return bool((cells[self._padding] == pad_id).all())
+        return not (self._padding & (cells != pad_id)).any()
 
     def count_padding(self) -> int:
         """Count the padding cells."""
@@ -202,8 +202,8 @@ class Batch:
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:
-        """The cells that hold no token, int64, or a mask of them."""
-        return find_gaps(len(self.data), self.starts, self.lengths)
+        """The mask of the cells that hold no token, bool[cells]."""
+        return ~mark_ranges(len(self.data), self.starts, self.lengths)
 
 
 class RowSource(Protocol):
@@ -233,6 +233,13 @@ class Layout:
         raise NotImplementedError
 
     @property
+    def tensor_names(self) -> list[str]:
+        """The arrays of a shard but its columns, `data` last: all others are int64."""
+        *arrays, data = self.names
+        offsets = dict.fromkeys(OFFSETS_OF[name] for name in self.names if name in OFFSETS_OF)
+        return [*arrays, *offsets, data]
+
+    @property
     def has_padding(self) -> bool:
         """Whether `data` may hold other cells than tokens."""
         return True
@@ -249,27 +256,15 @@ class Layout:
         """Return where in `data` each of some rows begins, int64[N]."""
         raise NotImplementedError
 
-    def find_filler(self, tensors: Tensors) -> np.ndarray:
-        """Return which rows hold no sequence, bool[rows]."""
-        if not self.geometry.has_filler_rows:
-            return np.zeros(len(tensors["lengths"]), bool)
-        offsets = tensors["sequence_offsets"]
-        first_fillers = offsets[1:] - tensors["num_filler_rows"]
-        is_filler: np.ndarray = np.arange(offsets[-1]) >= first_fillers.repeat(np.diff(offsets))
-        return is_filler
-
     def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
         """Yield the `data` of a shard, or a column with a value per token, in pieces of any size.
 
         Args:
             source: of all rows that are not filler.
         """
-        num_cells, rows = int(tensors["data_offsets"][-1]), tensors["original_indices"] >= 0
-        if self.has_padding:
-            cells = np.full(num_cells, self.geometry.pad_id, source.dtype)
-        else:
-            cells = np.empty(num_cells, source.dtype)
-        source.fill(cells, self.find_starts(tensors, np.flatnonzero(rows)))
+        rows = np.flatnonzero(tensors["original_indices"] >= 0)
+        cells = np.full(int(tensors["data_offsets"][-1]), self.geometry.pad_id, source.dtype)
+        source.fill(cells, self.find_starts(tensors, rows))
         yield cells
 
     def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
@@ -296,7 +291,7 @@ class Layout:
             starts = self.find_starts(tensors, rows)
             copy_ranges(data, starts, target, target_starts, lengths)
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:  # noqa: ARG002 - of streams
+    def check(self, tensors: Tensors, *, max_id: int) -> None:
         """Raise ValueError, which says what was found, unless the arrays fit together.
 
         Neither ids nor padding are looked at. Rows and cells are counted from the first batch's.
@@ -305,26 +300,10 @@ class Layout:
         Args:
             max_id: the largest id.
         """
-        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
-        if self.geometry.has_filler_rows:
-            found, num_rows = tensors["num_filler_rows"], np.diff(offsets)
-            refuse(
-                (found < 0) | (found >= num_rows),
-                lambda it: f"{found[it]} filler rows in a batch of {num_rows[it]} rows",
-            )
-            is_filler = self.find_filler(tensors)
-            refuse(
-                is_filler & ((lengths != 0) | (tensors["original_indices"] != -1)),
-                lambda row: (
-                    f"filler row {row} has length {lengths[row]} and original index "
-                    f"{tensors['original_indices'][row]}, expected 0 and -1"
-                ),
-            )
-            is_empty = (lengths < 1) & ~is_filler
-        else:
-            is_empty = lengths < 1
+        del max_id
+        lengths = tensors["lengths"]
         refuse(
-            is_empty,
+            lengths < (not self.geometry.has_filler_rows),
             lambda row: f"row {row} has length {lengths[row]}, expected no empty sequence",
         )
 
@@ -352,19 +331,6 @@ def within_batches(pairs: np.ndarray, sequence_offsets: np.ndarray) -> np.ndarra
 def fill_with(layout: Layout, fill: int) -> Layout:
     """Return the layout with another value in its padding."""
     return type(layout)(replace(layout.geometry, pad_id=fill))
-
-
-def find_gaps(num_cells: int, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the cells that no range covers, int64[N], ascending.
-
-    Args:
-        starts: ascending, without overlap.
-    """
-    begins, num_empty = np.zeros((2, len(starts) + 1), np.int64)
-    np.add(starts, lengths, out=begins[1:])
-    num_empty[:-1], num_empty[-1] = starts, num_cells
-    num_empty -= begins
-    return expand_ranges(begins, num_empty)
 
 
 def mark_ranges(num_cells: int, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -57,11 +57,6 @@ class PackedBatch(Batch):
     __repr__ = describe_fields
 
     @property
-    def num_steps(self) -> int:
-        """Length of the longest row."""
-        return len(self.batch_sizes)
-
-    @property
     def has_gaps(self) -> bool:
         """False: there is no padding."""
         return False
@@ -70,11 +65,6 @@ class PackedBatch(Batch):
         """Return the sequences in row order."""
         steps = np.cumsum(self.batch_sizes) - self.batch_sizes
         return [self.data[steps[:length] + row] for row, length in enumerate(self.lengths)]
-
-    def row(self, index: int) -> np.ndarray:
-        """Return the sequence of one row; the batch must have been checked."""
-        row: np.ndarray = self.data[self.find_cells(index)]
-        return row
 
     def find_cells(self, row: int) -> np.ndarray:
         """Return where the tokens of a row lie in data, int64[length]."""
@@ -107,7 +97,7 @@ class PackedBatch(Batch):
         """
         num_rows, num_ids = len(self.lengths), len(self.data)
         batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
-        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + self.num_steps]
+        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
         shifts = starts - (np.cumsum(self.batch_sizes) - self.batch_sizes)
         cells = np.full(num_ids + (before + after) * num_rows, AFTER)
         cells[: before * num_rows] = BEFORE
@@ -201,20 +191,17 @@ class PackedLayout(Layout):
             sums != sizes, lambda it: f"batch_sizes add up to {sums[it]}, data has {sizes[it]} ids"
         )
         if self.geometry.is_decoder:
-            self._check_encoder_rows(tensors["encoder_rows"], offsets)
-
-    def _check_encoder_rows(self, rows: np.ndarray, offsets: np.ndarray) -> None:
-        num_rows = np.diff(offsets)
-        most = num_rows.repeat(num_rows)
-        refuse(
-            (rows < 0) | (rows >= most),
-            lambda it: f"encoder_rows[{it}] is {rows[it]}, expected one of {most[it]} rows",
-        )
-        num_named = np.bincount(rows + offsets[:-1].repeat(num_rows), minlength=len(rows))
-        refuse(
-            num_named != 1,
-            lambda row: f"encoder_rows names row {row} {num_named[row]} times, expected once",
-        )
+            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)
+            most = num_rows.repeat(num_rows)
+            refuse(
+                (rows < 0) | (rows >= most),
+                lambda it: f"encoder_rows[{it}] is {rows[it]}, expected one of {most[it]} rows",
+            )
+            num_named = np.bincount(rows + offsets[:-1].repeat(num_rows), minlength=len(rows))
+            refuse(
+                num_named != 1,
+                lambda row: f"encoder_rows names row {row} {num_named[row]} times, expected once",
+            )
 
 
 def pack_sequence(sequences: Sequence[np.ndarray]) -> PackedBatch:
@@ -264,6 +251,5 @@ def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
     for name in ("data", "batch_sizes"):
         convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
     check_batch_sizes(packed.batch_sizes, num_ids=len(packed.data))
-    steps = np.cumsum(packed.batch_sizes) - packed.batch_sizes
     lengths = count_alive(packed.batch_sizes)  # the same relation, read the other way
-    return [packed.data[steps[:length] + row] for row, length in enumerate(lengths)]
+    return replace(packed, lengths=lengths).rows()

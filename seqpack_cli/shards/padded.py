@@ -71,6 +71,10 @@ class PaddedBatch(Batch):
         """The column of each row's first token, int64[B]."""
         return (self.padding_side == "left") * (self.num_steps - self.lengths)
 
+    @property
+    def _padding(self) -> np.ndarray:
+        return ~self.mask.reshape(-1)
+
     @functools.cached_property
     def starts(self) -> np.ndarray:
         """Where in data each row begins, int64[B]."""
@@ -173,10 +177,26 @@ class PaddedLayout(Layout):
     def check(self, tensors: Tensors, *, max_id: int) -> None:
         """Raise ValueError unless batches are rectangles, as wide as the longest row at least."""
         super().check(tensors, max_id=max_id)
+        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
+        num_rows, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
+        if self.geometry.has_filler_rows:
+            found, indices = tensors["num_filler_rows"], tensors["original_indices"]
+            refuse(
+                (found < 0) | (found >= num_rows),
+                lambda it: f"{found[it]} filler rows in a batch of {num_rows[it]} rows",
+            )
+            is_filler = np.arange(offsets[-1]) >= (offsets[1:] - found).repeat(num_rows)
+            refuse(
+                (lengths == 0) != is_filler,
+                lambda row: f"row {row} has length {lengths[row]}, expected 0 in filler rows alone",
+            )
+            refuse(
+                is_filler & (indices != -1),
+                lambda row: f"filler row {row} has original index {indices[row]}, expected -1",
+            )
         if self.geometry.is_sorted:
             check_sorted(tensors)
-        num_rows, sizes = np.diff(tensors["sequence_offsets"]), np.diff(tensors["data_offsets"])
-        lengths, widths = tensors["lengths"], tensors["widths"]
+        widths = tensors["widths"]
         refuse(  # a width above the number of cells could make the product wrap around
             (widths < 1) | (widths > sizes) | (widths * num_rows != sizes),
             lambda it: f"{num_rows[it]} rows of width {widths[it]}, data has {sizes[it]} cells",

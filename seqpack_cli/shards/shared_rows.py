@@ -34,7 +34,6 @@ from seqpack_cli.shards.layouts import (
     RowSource,
     Tensors,
     describe_fields,
-    mark_ranges,
     refuse,
     within_batches,
 )
@@ -114,15 +113,11 @@ class VarlenBatch(Batch):
 
         int64, in the shape of the batch.
         """
+        steps = expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
         if not self.has_gaps:
-            return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
-        starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
-        ends[:-1], ends[-1] = starts[1:], len(self.data)
-        num_cells = ends - starts
-        num_cells[0] = ends[0]  # and with the padding before the first sequence
-        positions = np.arange(len(self.data))
-        positions -= np.repeat(starts, num_cells)
-        positions[self._padding] = 0
+            return steps
+        positions = np.zeros(len(self.data), np.int64)
+        positions[~self._padding] = steps
         return positions.reshape(self.shape)
 
     @property
@@ -172,11 +167,7 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        if self.has_gaps:
-            return place_in_rows(self.lengths, self.row_indices)
-        begins = np.add.accumulate(self.lengths) - self.lengths
-        steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
-        return steps
+        return place_in_rows(self.lengths, self.row_indices)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
@@ -189,7 +180,7 @@ class StreamsBatch(Batch):
         """The distance in data between two tokens of a piece."""
         return self.num_streams
 
-    @functools.cached_property
+    @property
     def has_gaps(self) -> bool:
         """Whether there is padding."""
         return self.count_padding() > 0
@@ -209,20 +200,17 @@ class StreamsBatch(Batch):
     def take(self, start: int, stop: int) -> StreamsBatch:
         """Return the streams from start to stop, numbered from 0, as the share of one rank."""
         pieces = slice(*np.searchsorted(self.row_indices, [start, stop]).tolist())
+
+        def take(values: Any) -> Any:
+            is_per_token = isinstance(values, np.ndarray) and values.ndim == 2  # [T, B]
+            return values[:, start:stop] if is_per_token else values[pieces]
+
         names = ("lengths", "original_indices", "piece_starts", "row_indices", "resets", "next_ids")
-        taken = {name: getattr(self, name)[pieces] for name in names}
-        columns = {
-            name: values[:, start:stop]  # per token, [T, B]
-            if isinstance(values, np.ndarray) and values.ndim == 2
-            else values[pieces]
-            for name, values in self.columns.items()
-        }
-        return StreamsBatch(
-            **{**taken, "row_indices": taken["row_indices"] - start},
-            data=self.data.reshape(self.shape)[:, start:stop].reshape(-1),
-            num_streams=stop - start,
-            columns=columns,
-        )
+        taken = {name: take(getattr(self, name)) for name in names}
+        taken["row_indices"] = taken["row_indices"] - start
+        columns = {name: take(values) for name, values in self.columns.items()}
+        data = take(self.data.reshape(self.shape)).reshape(-1)
+        return StreamsBatch(data, **taken, num_streams=stop - start, columns=columns)
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
@@ -231,9 +219,10 @@ class StreamsBatch(Batch):
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:
-        starts = self.row_indices * self.num_steps + self.first_steps  # stream after stream
-        mask = mark_ranges(len(self.data), starts, self.lengths).reshape(self.shape[::-1])
-        return ~mask.T.reshape(-1)
+        steps = expand_ranges(self.first_steps, self.lengths)
+        mask = np.ones(len(self.data), bool)
+        mask[steps * self.num_streams + np.repeat(self.row_indices, self.lengths)] = False
+        return mask
 
 
 class VarlenLayout(Layout):
@@ -289,13 +278,16 @@ class VarlenLayout(Layout):
         if num_rows is None:
             sums = np.add.reduceat(lengths, offsets[:-1])
             refuse(
-                sums != sizes, lambda it: f"lengths add up to {sums[it]}, data has {sizes[it]} ids"
+                sums != sizes,
+                lambda it: f"lengths take {sums[it]} cells, data has {sizes[it]}",
             )
             return
         row_length = self.geometry.row_length
         refuse(
-            self._find_wrong_sizes(sizes),
-            lambda it: f"data has {sizes[it]} cells, expected {num_rows} rows of {row_length}",
+            (sizes % row_length != 0) | (sizes > num_rows * row_length),
+            lambda it: (
+                f"data has {sizes[it]} cells, expected up to {num_rows} rows of {row_length}"
+            ),
         )
         rows, most = tensors["row_indices"], sizes_of_rows // row_length
         wrong = (rows < 0) | (rows >= most)
@@ -314,12 +306,6 @@ class VarlenLayout(Layout):
             ),
         )
 
-    def _find_wrong_sizes(self, sizes: np.ndarray) -> np.ndarray:
-        """Find batches with an impossible number of cells, bool[batches]."""
-        row_length, num_rows = self.geometry.row_length, self.geometry.num_rows or 1
-        wrong: np.ndarray = (sizes % row_length != 0) | (sizes > num_rows * row_length)
-        return wrong
-
     def _find_firsts(self, tensors: Tensors) -> np.ndarray:
         """Return the first cell of the row that each sequence lies in, int64[N]."""
         num_sequences = np.diff(tensors["sequence_offsets"])
@@ -336,15 +322,11 @@ class StreamsLayout(VarlenLayout):
     """
 
     is_by_steps = True
-    names = (
-        "lengths",
-        "original_indices",
-        "piece_starts",
-        "row_indices",
-        "resets",
-        "next_ids",
-        "data",
-    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order."""
+        return (*super().names[:-1], "resets", "next_ids", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -379,6 +361,13 @@ class StreamsLayout(VarlenLayout):
 
     def check(self, tensors: Tensors, *, max_id: int) -> None:
         """Raise ValueError unless pieces fit their streams and say how they go on."""
+        sizes, (num_streams, num_steps) = np.diff(tensors["data_offsets"]), self._shape
+        refuse(
+            sizes != num_streams * num_steps,
+            lambda it: (
+                f"data has {sizes[it]} cells, expected {num_steps} steps of {num_streams} streams"
+            ),
+        )
         super().check(tensors, max_id=max_id)
         resets, next_ids = tensors["resets"], tensors["next_ids"]
         refuse(
@@ -391,10 +380,6 @@ class StreamsLayout(VarlenLayout):
                 f"next_ids[{it}] is {next_ids[it]}, expected {NO_ID} or ids from 0 to {max_id}"
             ),
         )
-
-    def _find_wrong_sizes(self, sizes: np.ndarray) -> np.ndarray:
-        wrong: np.ndarray = sizes != self.geometry.row_length * self._shape[0]
-        return wrong
 
     @property
     def _shape(self) -> tuple[int, int]:
