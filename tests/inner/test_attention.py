@@ -497,7 +497,6 @@ def make_padded(
         row_length=row_length,
         row_indices=None if rows is None else np.array(rows),
     )
-    padded.check(pad_id=11)
     assert padded.starts.tolist() == starts
     return padded
 
