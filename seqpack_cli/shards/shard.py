@@ -117,6 +117,8 @@ class Shard:
         block, inside = divmod(index, size)
         is_unsound = self._is_unsound.get((block, size))
         if is_unsound is None:
+            if not 0 <= index < len(self):
+                return self[index]
             is_unsound = self._is_unsound[block, size] = self._check_block(block * size, size)
         if is_unsound[inside]:
             raise self._describe(index)

@@ -337,7 +337,7 @@ def test_damaged_source_is_refused_and_leaves_nothing(tmp_path: Path, to: str) -
 def test_damaged_shards_are_refused(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="varlen", max_tokens=12)
     change_shard(path, put("lengths", 0, 2**40))
-    with pytest.raises(FolderError, match="lengths do not add up"):
+    with pytest.raises(FolderError, match="row 0 has 1099511627776 ids"):
         export(path, tmp_path / "out")
     flip_byte(path / "shard-00000.safetensors", -1)
     with pytest.raises(FolderError, match="blake3 differs"):

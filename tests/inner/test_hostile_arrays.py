@@ -153,7 +153,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "more indices than rows": (
         *("packed", put_all("original_indices", [0, 1, 2, 3])),
-        "original_indices has 4 entries, expected 3, the last of sequence_offsets$",
+        "original_indices has 4 entries, expected 7, the last of sequence_offsets$",
     ),
     "a missing array": (
         *("packed", lambda arrays: arrays.pop("batch_sizes")),
