@@ -30,19 +30,12 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.exports.export_run import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack import pack
-    from seqpack_cli.shards.packed import PackedBatch
-    from seqpack_cli.shards.padded import PaddedBatch
-    from seqpack_cli.shards.sequence_arrays import (
-        pack_sequence,
-        pad_sequence,
-        unpack_sequence,
-        unpad_sequence,
-    )
+    from seqpack_cli.shards.packed import PackedBatch, pack_sequence, unpack_sequence
+    from seqpack_cli.shards.padded import PaddedBatch, pad_sequence, unpad_sequence
     from seqpack_cli.shards.shard import Shard
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
-    from seqpack_cli.shards.streams import StreamsBatch
+    from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
     from seqpack_cli.shards.unpack_run import unpack
-    from seqpack_cli.shards.varlen import VarlenBatch
     from seqpack_cli.tokens.columns import Column
     from seqpack_cli.tokens.import_ids import import_store
     from seqpack_cli.tokens.options import (
@@ -136,7 +129,7 @@ _MODULE_OF = {
     "StoreDataset": "training.store_dataset",
     "StreamSlice": "training.epoch_plan",
     "StreamTensors": "training.batch_tensors",
-    "StreamsBatch": "shards.streams",
+    "StreamsBatch": "shards.shared_rows",
     "TextValues": "tokens.text_values",
     "TokenSequence": "training.token_sequences",
     "TokenSequences": "training.token_sequences",
@@ -146,7 +139,7 @@ _MODULE_OF = {
     "TrackedLoader": "training.tracked_loader",
     "TrainTokenizerOptions": "tokens.options",
     "Url": "files.objects",
-    "VarlenBatch": "shards.varlen",
+    "VarlenBatch": "shards.shared_rows",
     "VarlenTensors": "training.batch_tensors",
     "VerifyOptions": "verification.options",
     "WorkerDiedError": "runs.workers",
@@ -160,14 +153,14 @@ _MODULE_OF = {
     "open_shards": "shards.shard_set",
     "open_store": "tokens.store",
     "pack": "shards.pack",
-    "pack_sequence": "shards.sequence_arrays",
-    "pad_sequence": "shards.sequence_arrays",
+    "pack_sequence": "shards.packed",
+    "pad_sequence": "shards.padded",
     "plan": "reporting.plans",
     "tokenize": "tokens.tokenize_run",
     "train_tokenizer": "tokens.train_tokenizer",
     "unpack": "shards.unpack_run",
-    "unpack_sequence": "shards.sequence_arrays",
-    "unpad_sequence": "shards.sequence_arrays",
+    "unpack_sequence": "shards.packed",
+    "unpad_sequence": "shards.padded",
     "verify": "verification.verify_run",
     "verify_model": "verification.user_models.verify_model",
 }

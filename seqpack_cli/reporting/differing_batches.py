@@ -17,7 +17,7 @@ from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import is_equal
 from seqpack_cli.reporting.opened import name_entry
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Geometry
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 

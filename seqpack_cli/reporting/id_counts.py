@@ -125,8 +125,9 @@ class _ShardRun:
         Padding is masked rather than counted and subtracted: long runs of one id are slow to count.
         """
         shard, offsets = self._shard, self._shard.tensors["data_offsets"]
-        for unsound in np.flatnonzero(shard.arrays.find_wrong()).tolist():
-            shard[unsound]  # raises the error
+        unsound = shard.arrays.find_unsound(max_id=shard.max_id, cells=False)
+        for index in np.flatnonzero(unsound).tolist():
+            shard[index]  # raises the error
         first = 0
         while first < len(shard):
             most = offsets[first] + LIMITS.entries_per_block

@@ -28,7 +28,7 @@ from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, check_files, read_manifest
 from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Geometry
 from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.manifest import check_id_range
 from seqpack_cli.tokens.store import MAX_STORES

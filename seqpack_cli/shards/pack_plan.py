@@ -23,9 +23,10 @@ from seqpack_cli.errors import DataError, MachineError, OptionError, join_items,
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.arrays import tensor_dtypes, tensor_names
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import PREFIX, describe_shard, find_geometry, name_tensors
 from seqpack_cli.shards.selection import SelectedStore
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decoder import spell_ids
 from seqpack_cli.tokens.store import TokenStore

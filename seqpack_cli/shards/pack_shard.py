@@ -27,12 +27,12 @@ from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import Workers, advance
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.arrays import find_layout, make_tensors
 from seqpack_cli.shards.layouts import (
+    Geometry,
     Layout,
     Tensors,
     fill_with,
-    find_layout,
     is_in_range,
     iter_pieces,
 )
@@ -46,7 +46,6 @@ from seqpack_cli.shards.manifest import (
     shard_name,
 )
 from seqpack_cli.shards.selection import NUM_TARGETS, SelectedStore, Selector, TargetCounter
-from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.store import Slices, TokenStore, ValueReader, copy_rows, open_stores
 

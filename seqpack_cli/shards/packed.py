@@ -6,26 +6,44 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, describe_fields
+from seqpack_cli.batching.plan import ShardRows
+from seqpack_cli.ranges import expand_ranges
+from seqpack_cli.runs.options import convert
+from seqpack_cli.shards.layouts import (
+    AFTER,
+    BEFORE,
+    Batch,
+    Layout,
+    RowSource,
+    Tensors,
+    check_sorted,
+    describe_fields,
+    join_sequences,
+    refuse,
+)
 from seqpack_cli.shards.time_steps import (
     check_batch_sizes,
     check_lengths,
     count_alive,
+    count_steps,
+    iter_steps,
+    pack_batches,
+    place_rows,
 )
 from seqpack_cli.tokens.kinds import Values
 
 
 @dataclass(frozen=True, eq=False)
-class PackedBatch:
+class PackedBatch(Batch):
     """Sequences of one batch, longest first."""
 
-    num_filler_rows: ClassVar[int] = 0
-    piece_starts: ClassVar[None] = None
+    piece_starts = None
 
     data: np.ndarray  # [S], time step by time step
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
@@ -39,29 +57,14 @@ class PackedBatch:
     __repr__ = describe_fields
 
     @property
-    def num_steps(self) -> int:
-        """Length of the longest row."""
-        return len(self.batch_sizes)
-
-    @property
-    def first_steps(self) -> np.ndarray:
-        """The step of each row's first token, int64[B]: 0."""
-        return np.zeros(len(self.lengths), np.int64)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of data."""
-        return self.data.shape
+    def has_gaps(self) -> bool:
+        """False: there is no padding."""
+        return False
 
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
         steps = np.cumsum(self.batch_sizes) - self.batch_sizes
         return [self.data[steps[:length] + row] for row, length in enumerate(self.lengths)]
-
-    def row(self, index: int) -> np.ndarray:
-        """Return the sequence of one row; the batch must have been checked."""
-        row: np.ndarray = self.data[self.find_cells(index)]
-        return row
 
     def find_cells(self, row: int) -> np.ndarray:
         """Return where the tokens of a row lie in data, int64[length]."""
@@ -81,10 +84,6 @@ class PackedBatch:
         followed[cells] = values[first:]
         return followed
 
-    def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return no cells: no row goes on in the next batch."""
-        return NO_CUTS
-
     def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells of the first and of the last token of each row, int64[B]."""
         rows, starts = np.arange(len(self.lengths)), np.cumsum(self.batch_sizes) - self.batch_sizes
@@ -98,7 +97,7 @@ class PackedBatch:
         """
         num_rows, num_ids = len(self.lengths), len(self.data)
         batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
-        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + self.num_steps]
+        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
         shifts = starts - (np.cumsum(self.batch_sizes) - self.batch_sizes)
         cells = np.full(num_ids + (before + after) * num_rows, AFTER)
         cells[: before * num_rows] = BEFORE
@@ -119,45 +118,138 @@ class PackedBatch:
         """Return the same rows with other ids, [S], and columns."""
         return replace(self, data=ids, columns=columns)
 
-    def without_filler(self) -> PackedBatch:
-        """Return the batch: it has no filler."""
-        return self
-
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         return {"batch_sizes": self.batch_sizes.tolist()}
 
-    def check(self, *, pad_id: int) -> None:
-        """Raise ValueError if batch_sizes, lengths and data contradict each other."""
-        check_lengths(self.lengths)
-        found, longest = self.batch_sizes, int(self.lengths[0])
-        if len(found) != longest:  # before count_alive, whose memory grows with the longest
-            raise ValueError(f"{len(found)} batch_sizes, the longest row has {longest} ids")
-        expected = count_alive(self.lengths)
-        if not np.array_equal(found, expected):
-            step = int((found != expected).argmax())
-            raise ValueError(
+
+class PackedLayout(Layout):
+    """Time step after time step."""
+
+    has_padding = False
+    is_by_steps = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order."""
+        of_decoder = ("encoder_rows",) if self.geometry.is_decoder else ()
+        return ("lengths", "original_indices", *of_decoder, "batch_sizes", "data")
+
+    def make_batch(self, arrays: dict[str, Any]) -> PackedBatch:
+        """Make a batch from its flat arrays."""
+        return PackedBatch(**arrays)
+
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
+        """Make `batch_sizes`, and the offsets where those of each batch begin."""
+        batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
+        found = {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
+        if rows.encoder_rows is not None:
+            found["encoder_rows"] = rows.encoder_rows
+        return found
+
+    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+        """Yield the ids of a shard in pieces of whole time steps."""
+        offsets, steps = tensors["sequence_offsets"], tensors["step_offsets"]
+        starts = place_rows(tensors["lengths"], offsets)
+        ids = np.zeros(int(starts[-1]), source.dtype)  # an id for the gaps
+        source.fill(ids, starts[:-1])
+        yield from iter_steps(ids, starts[:-1], offsets, tensors["batch_sizes"], steps)
+
+    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of rows lie in `data`, row after row, at about 10 ns each.
+
+        Each step begins at the running sum of `batch_sizes` over the whole shard.
+        """
+        lengths, row_offsets = tensors["lengths"][rows], tensors["sequence_offsets"]
+        batches = np.searchsorted(row_offsets, rows, "right") - 1
+        sizes = tensors["batch_sizes"]
+        step_starts = np.cumsum(sizes) - sizes
+        steps = expand_ranges(tensors["step_offsets"][batches], lengths)
+        cells: np.ndarray = step_starts[steps] + np.repeat(rows - row_offsets[batches], lengths)
+        return cells
+
+    def check(self, tensors: Tensors, *, max_id: int) -> None:
+        """Raise ValueError unless rows are longest first, `batch_sizes` and rows fit together."""
+        super().check(tensors, max_id=max_id)
+        check_sorted(tensors)
+        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
+        longest, num_steps = lengths[offsets[:-1]], np.diff(tensors["step_offsets"])
+        refuse(  # before count_steps, whose memory grows with the longest
+            longest != num_steps,
+            lambda it: f"{num_steps[it]} batch_sizes, the longest row has {longest[it]} ids",
+        )
+        found, expected = tensors["batch_sizes"], count_steps(lengths, offsets)[0]
+        refuse(
+            found != expected,
+            lambda step: (
                 f"batch_sizes[{step}] is {found[step]}, but {expected[step]} rows are longer "
                 f"than {step}"
-            )
-        check_batch_sizes(found, num_ids=len(self.data))
-        if self.encoder_rows is not None:
-            check_encoder_rows(self.encoder_rows)
-
-    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
-        """Return True: there is no padding."""
-        return True
-
-    def count_padding(self) -> int:
-        """Return 0: there is no padding."""
-        return 0
-
-
-def check_encoder_rows(rows: np.ndarray) -> None:
-    """Raise ValueError unless the rows of the encoder's batch are named once each."""
-    wrong = np.sort(rows) != np.arange(len(rows))
-    if wrong.any():
-        raise ValueError(
-            f"encoder_rows does not name row {int(wrong.argmax())} once, expected each of "
-            f"{len(rows)} rows once"
+            ),
         )
+        sums, sizes = np.add.reduceat(lengths, offsets[:-1]), np.diff(tensors["data_offsets"])
+        refuse(
+            sums != sizes, lambda it: f"batch_sizes add up to {sums[it]}, data has {sizes[it]} ids"
+        )
+        if self.geometry.is_decoder:
+            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)
+            most = num_rows.repeat(num_rows)
+            refuse(
+                (rows < 0) | (rows >= most),
+                lambda it: f"encoder_rows[{it}] is {rows[it]}, expected one of {most[it]} rows",
+            )
+            num_named = np.bincount(rows + offsets[:-1].repeat(num_rows), minlength=len(rows))
+            refuse(
+                num_named != 1,
+                lambda row: f"encoder_rows names row {row} {num_named[row]} times, expected once",
+            )
+
+
+def pack_sequence(sequences: Sequence[np.ndarray]) -> PackedBatch:
+    """Lay sequences out time step by time step, as torch's `pack_sequence` does.
+
+    Args:
+        sequences: token ids, each [length], longest first, none empty.
+
+    Returns:
+        data [S] in the dtype of the first, batch_sizes int64[T], lengths int64[B].
+
+    Raises:
+        TypeError: ids are not integers.
+        ValueError: there is no sequence, one is empty, one is longer than the one before it, or has
+            an id that the first one's dtype cannot hold.
+
+    >>> batch = pack_sequence([np.array([1, 2, 3]), np.array([9])])
+    >>> batch.data.tolist(), batch.batch_sizes.tolist()
+    ([1, 9, 2, 3], [2, 1, 1])
+    """
+    return pack_ids(*join_sequences(sequences))
+
+
+def pack_ids(ids: np.ndarray, lengths: np.ndarray) -> PackedBatch:
+    """Pack sequences that lie one after another, as `pack_sequence` does.
+
+    Args:
+        ids: [S].
+        lengths: int64[B], at least one, longest first, none 0.
+    """
+    check_lengths(lengths)
+    data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
+    return PackedBatch(data, batch_sizes, lengths)
+
+
+def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
+    """Return the sequences of a packed batch in row order; the inverse of `pack_sequence`.
+
+    Raises:
+        ValueError: batch_sizes rise, or do not add up to the data.
+
+    >>> batch = pack_sequence([np.array([1, 2, 3]), np.array([9])])
+    >>> [row.tolist() for row in unpack_sequence(batch)]
+    [[1, 2, 3], [9]]
+    """
+    packed: PackedBatch = convert("packed_sequences", packed_sequences, PackedBatch)
+    for name in ("data", "batch_sizes"):
+        convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
+    check_batch_sizes(packed.batch_sizes, num_ids=len(packed.data))
+    lengths = count_alive(packed.batch_sizes)  # the same relation, read the other way
+    return replace(packed, lengths=lengths).rows()

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from seqpack_cli.shards.layouts import AFTER, BEFORE, NO_CUTS, PADDING, describe_fields
-from seqpack_cli.shards.row_checks import check_not_empty
-from seqpack_cli.shards.time_steps import check_lengths
+from seqpack_cli.batching.plan import ShardRows
+from seqpack_cli.errors import check_choice
+from seqpack_cli.ranges import copy_ranges, to_offsets
+from seqpack_cli.runs.options import convert
+from seqpack_cli.shards.layouts import (
+    AFTER,
+    BEFORE,
+    PADDING,
+    Batch,
+    Layout,
+    Tensors,
+    check_sorted,
+    describe_fields,
+    fits,
+    join_sequences,
+    refuse,
+)
 from seqpack_cli.tokens.kinds import Values
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedBatch:
+class PaddedBatch(Batch):
     """Sequences of one batch, padded to a rectangle."""
 
-    piece_starts: ClassVar[None] = None
-    encoder_rows: ClassVar[None] = None  # the rows of pairs are in one order
+    piece_starts = None
+    encoder_rows = None  # the rows of pairs are in one order
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -26,20 +42,17 @@ class PaddedBatch:
     padding_side: str = "right"
     num_filler_rows: int = 0  # the last rows, of length 0 and original index -1
     columns: dict[str, Values] = field(default_factory=dict)
-    # longest first; False on the decoder's side of pairs
-    is_sorted: bool = field(default=True, repr=False)
 
     __repr__ = describe_fields
 
     @property
     def mask(self) -> np.ndarray:
         """True for tokens, False for padding, bool[B, width]."""
-        width = self.ids.shape[1]
-        mask: np.ndarray = np.arange(width) < self.lengths[:, None]
+        mask: np.ndarray = np.arange(self.num_steps) < self.lengths[:, None]
         return mask[:, ::-1] if self.padding_side == "left" else mask
 
     @property
-    def data(self) -> np.ndarray:
+    def data(self) -> np.ndarray:  # type: ignore[override]
         """The cells, row after row, [B x width]."""
         return self.ids.reshape(-1)
 
@@ -58,55 +71,29 @@ class PaddedBatch:
         """The column of each row's first token, int64[B]."""
         return (self.padding_side == "left") * (self.num_steps - self.lengths)
 
-    def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return no cells: no row goes on in the next batch."""
-        return NO_CUTS
+    @property
+    def _padding(self) -> np.ndarray:
+        return ~self.mask.reshape(-1)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """Where in data each row begins, int64[B]."""
+        starts: np.ndarray = np.arange(len(self.lengths)) * self.num_steps + self.first_steps
+        return starts
 
     def without_filler(self) -> PaddedBatch:
         """Return the batch without its filler rows."""
         if not self.num_filler_rows:
             return self
-        kept = slice(0, len(self.lengths) - self.num_filler_rows)
-        assert self.original_indices is not None  # noqa: S101 - only shards have filler rows
+        kept, indices = slice(0, -self.num_filler_rows), self.original_indices
         return replace(
             self,
             ids=self.ids[kept],
             lengths=self.lengths[kept],
-            original_indices=self.original_indices[kept],
+            original_indices=None if indices is None else indices[kept],
             num_filler_rows=0,
             columns={name: values[kept] for name, values in self.columns.items()},
         )
-
-    def rows(self) -> list[np.ndarray]:
-        """Return the sequences in row order."""
-        return [self.row(row) for row in range(len(self.lengths))]
-
-    def row(self, index: int) -> np.ndarray:
-        """Return the sequence of one row; the batch must have been checked."""
-        start = self._find_start(index)
-        row: np.ndarray = self.data[start : start + self.lengths[index]]
-        return row
-
-    def find_cells(self, row: int) -> np.ndarray:
-        """Return where the tokens of a row lie in data, int64[length]."""
-        return self._find_start(row) + np.arange(self.lengths[row])
-
-    def _find_start(self, row: int) -> int:
-        is_left = self.padding_side == "left"
-        return (row + is_left) * self.num_steps - is_left * int(self.lengths[row])
-
-    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its row, fill if there is none."""
-        followed, mask = np.full(values.shape, fill, np.int64), self.mask
-        is_followed = mask[:, :-1] & mask[:, 1:]
-        followed[:, :-1][is_followed] = values[:, 1:][is_followed]
-        return followed
-
-    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the first and of the last token of each row but filler, int64."""
-        rows = np.flatnonzero(self.lengths)
-        starts = rows * self.num_steps + self.first_steps[rows]
-        return starts, starts + self.lengths[rows] - 1
 
     def extend(self, *, before: bool, after: bool) -> PaddedBatch:
         """Return rows with a token more before or after them; ids are the cells of these rows.
@@ -138,45 +125,177 @@ class PaddedBatch:
         """Return the same rows with other ids, [B x width], and columns."""
         return replace(self, ids=ids.reshape(self.shape), columns=columns)
 
-    def _number_cells(self) -> np.ndarray:
-        return np.arange(self.ids.size).reshape(self.shape)
-
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         return {"width": self.num_steps, "padding_side": self.padding_side}
 
-    def check(self, *, pad_id: int) -> None:
-        """Raise ValueError if a row does not fit the width, or padding is not pad_id."""
-        self._check_filler()
-        lengths = self.lengths[: len(self.lengths) - self.num_filler_rows]
-        (check_lengths if self.is_sorted else check_not_empty)(lengths)
-        longest = int(self.lengths.max())
-        if longest > self.ids.shape[1]:
-            raise ValueError(f"the longest row has {longest} ids, width is {self.ids.shape[1]}")
-        wrong = self.find_wrong_padding(pad_id)
-        if wrong.any():
-            row, cell = (int(places[0]) for places in np.nonzero(wrong))
-            raise ValueError(
-                f"row {row}: cell {cell} is padding and holds {self.ids[row, cell]}, "
-                f"expected {pad_id}"
+    def _number_cells(self) -> np.ndarray:
+        return np.arange(self.ids.size).reshape(self.shape)
+
+
+class PaddedLayout(Layout):
+    """Rectangle after rectangle."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order."""
+        filler = ("num_filler_rows",) if self.geometry.has_filler_rows else ()
+        return ("lengths", "original_indices", "widths", *filler, "data")
+
+    def make_batch(self, arrays: dict[str, Any]) -> PaddedBatch:
+        """Make a batch from its flat arrays."""
+        return PaddedBatch(
+            arrays["data"].reshape(len(arrays["lengths"]), -1),
+            arrays["lengths"],
+            arrays["original_indices"],
+            self.geometry.padding_side,
+            int(arrays["num_filler_rows"][0]) if self.geometry.has_filler_rows else 0,
+        )
+
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
+        """Make the arrays of all rows, including filler rows, and the width of each batch."""
+        num_rows = np.diff(rows.batch_offsets) + rows.num_filler_rows
+        ends = np.repeat(rows.batch_offsets[1:], rows.num_filler_rows)
+        return {
+            "lengths": np.insert(rows.lengths.astype(np.int64), ends, 0),
+            "original_indices": np.insert(rows.indices, ends, -1),
+            "sequence_offsets": to_offsets(num_rows),
+            "widths": rows.num_cells // num_rows,
+            "num_filler_rows": rows.num_filler_rows,
+        }
+
+    def find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        """Return where in `data` each of some rows begins, int64[N]."""
+        offsets = tensors["sequence_offsets"]
+        batches = np.searchsorted(offsets, rows, "right") - 1
+        widths = tensors["widths"][batches]
+        starts: np.ndarray = tensors["data_offsets"][batches] + (rows - offsets[batches]) * widths
+        if self.geometry.padding_side == "left":
+            starts += widths - tensors["lengths"][rows]
+        return starts
+
+    def check(self, tensors: Tensors, *, max_id: int) -> None:
+        """Raise ValueError unless batches are rectangles, as wide as the longest row at least."""
+        super().check(tensors, max_id=max_id)
+        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
+        num_rows, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
+        if self.geometry.has_filler_rows:
+            found, indices = tensors["num_filler_rows"], tensors["original_indices"]
+            refuse(
+                (found < 0) | (found >= num_rows),
+                lambda it: f"{found[it]} filler rows in a batch of {num_rows[it]} rows",
             )
+            is_filler = np.arange(offsets[-1]) >= (offsets[1:] - found).repeat(num_rows)
+            refuse(
+                (lengths == 0) != is_filler,
+                lambda row: f"row {row} has length {lengths[row]}, expected 0 in filler rows alone",
+            )
+            refuse(
+                is_filler & (indices != -1),
+                lambda row: f"filler row {row} has original index {indices[row]}, expected -1",
+            )
+        if self.geometry.is_sorted:
+            check_sorted(tensors)
+        widths = tensors["widths"]
+        refuse(  # a width above the number of cells could make the product wrap around
+            (widths < 1) | (widths > sizes) | (widths * num_rows != sizes),
+            lambda it: f"{num_rows[it]} rows of width {widths[it]}, data has {sizes[it]} cells",
+        )
+        widths_of_rows = widths.repeat(num_rows)
+        refuse(
+            lengths > widths_of_rows,
+            lambda row: f"row {row} has {lengths[row]} ids, width is {widths_of_rows[row]}",
+        )
 
-    def find_wrong_padding(self, pad_id: int, values: np.ndarray | None = None) -> np.ndarray:
-        """Find padding cells that do not hold pad_id, bool[B, width]."""
-        wrong: np.ndarray = ((self.ids if values is None else values) != pad_id) & ~self.mask
-        return wrong
 
-    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
-        """Return whether all padding of the ids, or of other values, is pad_id."""
-        return not self.find_wrong_padding(pad_id, values).any()
+def pad_sequence(
+    sequences: Sequence[np.ndarray],
+    *,
+    padding_value: int = 0,
+    total_length: int | None = None,
+    padding_side: str = "right",
+) -> PaddedBatch:
+    """Lay sequences out as the rows of a rectangle, as torch's `pad_sequence` does.
 
-    def count_padding(self) -> int:
-        """Count the padding cells."""
-        return self.ids.size - int(self.lengths.sum())
+    Args:
+        sequences: token ids, each [length], in any order.
+        padding_value: fills the other cells of each row.
+        total_length: columns of the rectangle; None is the longest sequence's length.
+        padding_side: "right" or "left": where the padding of each row is.
 
-    def _check_filler(self) -> None:
-        filler = slice(len(self.lengths) - self.num_filler_rows, None)
-        if self.lengths[filler].any():
-            raise ValueError("a filler row has ids, expected none")
-        if self.original_indices is not None and (self.original_indices[filler] != -1).any():
-            raise ValueError("a filler row has an original index, expected -1")
+    Returns:
+        ids [B, total_length] in the dtype of the first, lengths int64[B].
+
+    Raises:
+        TypeError: ids are not integers.
+        ValueError: there is no sequence, one is longer than total_length, the ids' dtype cannot
+            hold padding_value or an id, or padding_side is neither "right" nor "left".
+
+    >>> pad_sequence([np.array([1, 2, 3]), np.array([9])]).ids.tolist()
+    [[1, 2, 3], [9, 0, 0]]
+    """
+    ids, lengths = join_sequences(sequences)
+    width = convert("total_length", total_length, int | None)
+    return pad_ids(
+        ids,
+        lengths,
+        total_length=int(lengths.max()) if width is None else width,
+        padding_value=convert("padding_value", padding_value, int),
+        padding_side=padding_side,
+    )
+
+
+def pad_ids(
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    total_length: int,
+    padding_value: int,
+    padding_side: str,
+) -> PaddedBatch:
+    """Pad sequences that lie one after another, as `pad_sequence` does.
+
+    Args:
+        ids: [S].
+        lengths: int64[B], at least one.
+    """
+    check_choice("padding_side", padding_side, ("right", "left"))
+    longest = int(lengths.max())
+    if longest > total_length:
+        raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
+    check_padding_value(padding_value, ids.dtype)
+    cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
+    begins = np.arange(len(lengths)) * total_length
+    if padding_side == "left":
+        begins = begins + total_length - lengths
+    copy_ranges(ids, np.cumsum(lengths) - lengths, cells, begins, lengths)
+    return PaddedBatch(
+        cells.reshape(len(lengths), total_length), lengths, padding_side=padding_side
+    )
+
+
+def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
+    """Return the sequences of a padded batch in row order; the inverse of `pad_sequence`.
+
+    Raises:
+        ValueError: a length is negative or above the width.
+
+    >>> batch = pad_sequence([np.array([1, 2, 3]), np.array([9])])
+    >>> [row.tolist() for row in unpad_sequence(batch)]
+    [[1, 2, 3], [9]]
+    """
+    padded: PaddedBatch = convert("padded_sequences", padded_sequences, PaddedBatch)
+    for name in ("ids", "lengths"):
+        convert(f"padded_sequences.{name}", getattr(padded, name), np.ndarray)
+    width = padded.ids.shape[1]
+    if len(padded.lengths) != len(padded.ids):
+        raise ValueError(f"{len(padded.lengths)} lengths for {len(padded.ids)} rows")
+    if len(padded.lengths) and not 0 <= padded.lengths.min() <= padded.lengths.max() <= width:
+        raise ValueError(f"a length is not from 0 to the width {width}")
+    return padded.rows()
+
+
+def check_padding_value(value: int, dtype: np.dtype[Any]) -> None:
+    """Raise ValueError if ids of a dtype cannot hold a padding value."""
+    if not fits(value, dtype):
+        raise ValueError(f"padding_value is {value}, the ids are {dtype}")

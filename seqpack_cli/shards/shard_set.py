@@ -36,8 +36,7 @@ from seqpack_cli.shards.manifest import (
     read_shards_manifest,
     view_sides,
 )
-from seqpack_cli.shards.read_pages import ReadPages
-from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard import ReadPages, Shard
 from seqpack_cli.tokens.columns import Column, read_columns
 from seqpack_cli.tokens.store import TokenStore, choose_columns, number_repeated, open_stores
 

@@ -20,8 +20,8 @@ from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Progress
+from seqpack_cli.shards.arrays import NO_COLUMN, Columns
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_columns import NO_COLUMN, Columns
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import join_values

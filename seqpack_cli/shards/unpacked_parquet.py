@@ -11,6 +11,7 @@ import numpy as np
 from seqpack_cli.errors import OptionError, quote
 from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.arrays import Columns
 from seqpack_cli.shards.exports.arrow_tables import (
     list_values,
     make_lists,
@@ -20,7 +21,6 @@ from seqpack_cli.shards.exports.arrow_tables import (
 from seqpack_cli.shards.exports.parquet_files import import_pyarrow, open_parquet
 from seqpack_cli.shards.exports.parquet_marks import make_kind
 from seqpack_cli.shards.manifest import PREFIX
-from seqpack_cli.shards.shard_columns import Columns
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.unpacked import UnpackedSequence
 from seqpack_cli.shards.unpacked_lines import Group

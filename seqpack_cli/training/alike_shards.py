@@ -14,7 +14,7 @@ from blake3 import blake3
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.stream_shares import count_streams
+from seqpack_cli.shards.shared_rows import count_streams
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.training.chosen_columns import name_columns
 

@@ -16,8 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from seqpack_cli.shards.layouts import Batch, describe_fields
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.columns import RESERVED
 from seqpack_cli.training.attention_masks import (
     make_attention_mask,

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.errors import check_choice, check_positive
 from seqpack_cli.runs.options import convert
-from seqpack_cli.shards.sequence_arrays import pad_ids
+from seqpack_cli.shards.padded import pad_ids
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,

@@ -23,7 +23,7 @@ from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.shards.layouts import Tensors
 from seqpack_cli.shards.manifest import PREFIX
 from seqpack_cli.shards.shard_set import ShardSet, open_shards, share_limits
-from seqpack_cli.shards.stream_shares import count_streams, take_streams
+from seqpack_cli.shards.shared_rows import count_streams
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.store import AnyPaths, parse_places
@@ -175,7 +175,7 @@ class ShardDataset(Dataset[Item]):
                     f"streams {index.start} to {index.stop}, expected some of the "
                     f"{self.num_streams or 0} streams of a batch"
                 )
-            batch = take_streams(self._take(index.batch)[0], index.start, index.stop)
+            batch = self._take(index.batch)[0].take(index.start, index.stop)
         else:
             batch, *others = self._take(index)
             if self._pairs is not None:

@@ -18,8 +18,7 @@ import torch
 
 from seqpack_cli.errors import join_items, quote
 from seqpack_cli.ranges import copy_ranges, to_offsets
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.sequence_arrays import pack_ids
+from seqpack_cli.shards.packed import PackedBatch, pack_ids
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training.packed_together import PackedTogether, are_packable

@@ -14,9 +14,9 @@ from seqpack_cli.batching.plan import Limits
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.errors import check_positive
 from seqpack_cli.ranges import copy_ranges
-from seqpack_cli.shards.row_checks import check_not_empty, check_rows
-from seqpack_cli.shards.sequence_arrays import check_padding_value
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.layouts import Geometry, refuse
+from seqpack_cli.shards.padded import check_padding_value
+from seqpack_cli.shards.shared_rows import VarlenBatch, VarlenLayout
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequences
@@ -59,7 +59,7 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
         ValueError: one is empty, or they do not fit the rows, or the ids' dtype cannot hold pad_id.
     """
     lengths, row_length = sequences.lengths, shape.row_length
-    check_not_empty(lengths)
+    refuse(lengths < 1, lambda row: f"expected no empty sequence, found one in row {row}")
     batch = VarlenBatch(
         sequences.ids,
         lengths,
@@ -76,8 +76,13 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
     num_cells = int(round_up(lengths, shape.align_sequences).sum())
     if batch.row_indices is not None and row_length is not None:
         num_rows = shape.num_rows or int(batch.row_indices[-1]) + 1
-        check_rows(lengths, batch.row_indices, (num_rows, row_length), multiple=batch.multiple)
         num_cells = num_rows * row_length
+        layout = VarlenLayout(
+            Geometry(num_rows=num_rows, row_length=row_length, multiple=batch.multiple)
+        )
+        tensors = {"lengths": lengths, "row_indices": batch.row_indices}
+        tensors["sequence_offsets"] = np.array([0, len(lengths)])
+        layout.check({**tensors, "data_offsets": np.array([0, num_cells])}, max_id=0)
 
     def lay_out(values: np.ndarray, fill: int) -> np.ndarray:
         check_padding_value(fill, values.dtype)

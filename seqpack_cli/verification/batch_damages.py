@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 from seqpack_cli.verification.column_damages import drop_from_columns, join_columns
 
 MAX_BATCHES = 1000  # that are searched for one that differs from the next

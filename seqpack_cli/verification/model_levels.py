@@ -9,7 +9,7 @@ from typing import cast
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.attention import check_attention

@@ -15,7 +15,7 @@ import torch
 
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.damages import DAMAGES, Damage, repeat_index

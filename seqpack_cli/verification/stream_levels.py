@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from seqpack_cli.shards.streams import StreamsBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.models.stream_spans import MAX_STEPS, StreamSpan, take_span
 from seqpack_cli.verification.models.stream_ways import (

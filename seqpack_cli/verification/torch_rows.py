@@ -16,11 +16,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.packed import PackedBatch, pack_sequence
+from seqpack_cli.shards.padded import PaddedBatch, pad_sequence
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def _take_padded(batch: PaddedBatch) -> TorchRows:
     ids, lengths = batch.ids, batch.lengths
     if batch.padding_side == "left":
         ids = pad_sequence(batch.rows(), total_length=ids.shape[1]).ids
-    if batch.is_sorted:
+    if (lengths[1:] <= lengths[:-1]).all():
         return TorchRows(ids, lengths, np.arange(len(lengths)))
     order = np.argsort(-lengths, kind="stable")
     return TorchRows(ids[order], lengths[order], order)

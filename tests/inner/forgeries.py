@@ -24,7 +24,7 @@ from shard_reference import (
     safetensors_bytes,
 )
 
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Geometry
 from seqpack_cli.shards.manifest import add_up_stores
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards

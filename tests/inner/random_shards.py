@@ -18,12 +18,10 @@ from shard_reference import Arrays, join_batches, lay_out
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.layouts import Batch, Geometry
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.part_files import Index
 from seqpack_cli.tokens.store import TokenStore
 

@@ -20,14 +20,12 @@ from blake3 import blake3
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.layouts import Batch
+from seqpack_cli.shards.arrays import tensor_names
+from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, Geometry
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_names
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

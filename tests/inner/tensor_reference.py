@@ -11,8 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,

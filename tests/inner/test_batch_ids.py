@@ -14,8 +14,7 @@ from torch.nn.utils.rnn import unpack_sequence
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.sequence_arrays import pad_sequence
+from seqpack_cli.shards.padded import PaddedBatch, pad_sequence
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.verification.models.batch_ids import (
     CELLS_PER_TOKEN,

@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.sequence_arrays import pad_sequence
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.padded import PaddedBatch, pad_sequence
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.verification.integers import batch_roundtrip
 from seqpack_cli.verification.integers.batch_roundtrip import check_batch

@@ -20,11 +20,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards import sequence_arrays
+from seqpack_cli.shards import packed, padded
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training.batch_tensors import (
@@ -67,11 +66,11 @@ def some_items(labels: str | None = "next") -> dict[str, BatchTensors]:
     varlen = VarlenBatch(np.concatenate(rows), lengths, indices, columns=columns)
     return {
         "packed": to_tensors(
-            replace(sequence_arrays.pack_sequence(rows), original_indices=indices, columns=columns),
+            replace(packed.pack_sequence(rows), original_indices=indices, columns=columns),
             labels=labels,
         ),
         "padded": to_tensors(
-            replace(sequence_arrays.pad_sequence(rows), original_indices=indices, columns=columns),
+            replace(padded.pad_sequence(rows), original_indices=indices, columns=columns),
             labels=labels,
         ),
         "varlen": to_tensors(varlen, labels=labels),
@@ -330,13 +329,13 @@ def test_large_tensors_of_a_worker_come_in_shared_memory() -> None:
     rows = [np.arange(count) % 60_000 for count in (num_inline, num_inline + 1)]
     batches = [
         replace(
-            sequence_arrays.pack_sequence([row.astype(np.uint16)]),
+            packed.pack_sequence([row.astype(np.uint16)]),
             original_indices=np.zeros(1, int),
         )
         for row in rows
     ]
     wide = replace(
-        sequence_arrays.pad_sequence([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int)
+        padded.pad_sequence([rows[1].astype(np.uint16)]), original_indices=np.zeros(1, int)
     )
     items: list[BatchTensors] = [*map(to_tensors, batches), to_tensors(wide, labels="next")]
     loader = DataLoader(items, batch_size=None, num_workers=1, multiprocessing_context="fork")

@@ -18,8 +18,7 @@ from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.verification.integers.blocks import (
     NO_ID,

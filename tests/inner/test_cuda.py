@@ -13,7 +13,7 @@ import torch
 from shard_reference import Arrays, change_shard, make_shards
 
 from seqpack_cli.errors import MachineError
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.verification import verify_run
 from seqpack_cli.verification.device import Sender
 from seqpack_cli.verification.models.attention import check_attention

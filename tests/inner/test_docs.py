@@ -8,8 +8,8 @@ from pages import ROOT
 def test_formats_page_documents_every_tensor_field_and_option() -> None:
     from seqpack_cli.batching.options import LAYOUTS
     from seqpack_cli.shards import manifest as of_shards
-    from seqpack_cli.shards.geometry import Geometry
-    from seqpack_cli.shards.shard_tensors import tensor_names
+    from seqpack_cli.shards.arrays import tensor_names
+    from seqpack_cli.shards.layouts import Geometry
     from seqpack_cli.tokens import manifest
     from seqpack_cli.tokens.options import ImportOptions, TokenizeOptions
 

@@ -11,7 +11,7 @@ import torch
 from tensor_reference import assert_same
 from varlen_rows import SHAPES, find_ranges, make_tensors
 
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.training.batch_tensors import VarlenTensors
 from seqpack_cli.training.kernel_arguments import TARGETS
 

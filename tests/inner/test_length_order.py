@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from seqpack_cli.batching.order import length_order, sort_within_batches
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards import sequence_arrays
+from seqpack_cli.shards import packed
 
 # Few values, so that many are equal; on both sides of 16 bits.
 LENGTHS = st.lists(st.one_of(st.integers(1, 4), st.integers(65_530, 65_540), st.just(2**31 - 1)))
@@ -104,7 +104,7 @@ def test_length_order_is_stable_where_torch_is_not() -> None:
 def test_length_order_and_pack_hold_the_sequences_torch_holds(lengths: list[int]) -> None:
     rows = [np.arange(length) + 100 * index for index, length in enumerate(lengths)]
     order = length_order(np.array(lengths))
-    ours = sequence_arrays.pack_sequence([rows[index] for index in order])
+    ours = packed.pack_sequence([rows[index] for index in order])
     theirs = pack_sequence([torch.from_numpy(row) for row in rows], enforce_sorted=False)
     # torch may order ties differently: batch_sizes agree, and each step has the same ids
     assert ours.batch_sizes.tolist() == theirs.batch_sizes.tolist()

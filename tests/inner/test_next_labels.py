@@ -19,8 +19,7 @@ from torch.nn.functional import cross_entropy
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.batch_tensors import PackedTensors
 from seqpack_cli.training.labels import IGNORED, make_next_labels

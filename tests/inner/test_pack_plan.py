@@ -19,7 +19,7 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
-from seqpack_cli.shards.layouts import find_layout
+from seqpack_cli.shards.arrays import find_layout, make_tensors
 from seqpack_cli.shards.manifest import find_geometry
 from seqpack_cli.shards.pack_plan import (
     EntryBytes,
@@ -30,7 +30,6 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.selection import SelectedStore
-from seqpack_cli.shards.shard_tensors import make_tensors
 from seqpack_cli.tokens.store import open_store
 
 IDS = EntryBytes("uint16")

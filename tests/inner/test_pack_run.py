@@ -34,8 +34,8 @@ from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, SourceSetup, ma
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.shards.unpacked import iter_sequences
-from seqpack_cli.shards.varlen import VarlenBatch
 from seqpack_cli.tokens.store import open_store, open_stores
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify

@@ -16,7 +16,8 @@ from tensor_reference import assert_same
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence, unpack_sequence
 
-from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
+from seqpack_cli.shards.packed import pack_sequence
+from seqpack_cli.shards.padded import pad_sequence
 from seqpack_cli.tokens.text_values import TextValues
 from seqpack_cli.training import pair_tensors
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors

@@ -30,7 +30,8 @@ from seqpack_cli.reporting.pictures.length_panel import make_length_panel
 from seqpack_cli.reporting.pictures.padding_panel import MAX_STEPS, make_padding_panel
 from seqpack_cli.reporting.pictures.panels import choose_batch, make_panels
 from seqpack_cli.reporting.pictures.picture import Panel, draw_svg, save_picture
-from seqpack_cli.shards.sequence_arrays import pack_sequence, pad_sequence
+from seqpack_cli.shards.packed import pack_sequence
+from seqpack_cli.shards.padded import pad_sequence
 
 SVG = "{http://www.w3.org/2000/svg}"
 LENGTHS = [9, 7, 7, 5, 4, 4, 4, 3, 2, 1, 1]

@@ -14,7 +14,7 @@ from models import make_model
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards import sequence_arrays
+from seqpack_cli.shards import packed
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.computation import WAYS, check_forward
 from seqpack_cli.verification.models.model import CELLS, Model
@@ -186,7 +186,7 @@ def walk_reversed_without_growing(
 
 def make_ids(lengths: list[int]) -> BatchIds:
     draws = np.random.default_rng(0)
-    batch = sequence_arrays.pack_sequence([draws.integers(0, 9, n) for n in lengths])
+    batch = packed.pack_sequence([draws.integers(0, 9, n) for n in lengths])
     return take_ids(batch, torch.device("cpu"), SizeLimits(max_tokens=1000, max_steps=100))
 
 

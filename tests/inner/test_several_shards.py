@@ -21,7 +21,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 import seqpack_cli as seqpack
 from seqpack_cli import EpochSampler, FolderError, SamplerOptions, ShardDataset
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards import read_pages
+from seqpack_cli.shards.shard import ReadPages
 from seqpack_cli.shards.shard_set import BYTES_PER_ITEM
 
 NAMES = ("a", "b", "c")
@@ -117,8 +117,9 @@ def test_sets_map_as_many_files_together_as_one(
 def test_sets_keep_as_many_pages_together_as_one(
     paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released: list[int] = []
-    monkeypatch.setattr(read_pages, "let_pages_go", lambda array: released.append(id(array)))
+    released: list[object] = []
+    release = ReadPages.release
+    monkeypatch.setattr(ReadPages, "release", lambda pages: released.append(release(pages)))
     monkeypatch.setattr(LIMITS, "mapped_bytes", 3 * BYTES_PER_ITEM)
     counts = []
     for parts in (paths[:1], paths[:2]):

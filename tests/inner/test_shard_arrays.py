@@ -14,8 +14,7 @@ from random_shards import KINDS, Kind, draw_shard
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.streams import StreamsBatch
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

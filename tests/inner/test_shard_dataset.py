@@ -32,9 +32,9 @@ from torch.utils.data import DataLoader
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
@@ -256,12 +256,12 @@ DAMAGES: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "longer row": (
         "packed",
         entry("lengths", 1, 4),
-        "expected longest first, row 1 is longer than the one before",
+        "row 1 is longer than the one before, expected longest first",
     ),
     "empty row": (
         "packed",
         entry("lengths", 1, 0),
-        "expected no empty sequence, found one in row 1",
+        "row 1 has length 0, expected no empty sequence",
     ),
     "id of packed": (
         "packed",
@@ -276,12 +276,12 @@ DAMAGES: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "padding": (
         "padded",
         entry("data", 5, 97),
-        "row 1: cell 2 is padding and holds 97, expected 256",
+        "cell [1, 2] is padding and holds 97, expected 256",
     ),
     "id of padded": (
         "padded",
         entry("data", 3, 300),
-        "id 300 at cell 3, expected ids from 0 to 258",
+        "id 300 at cell [1, 0], expected ids from 0 to 258",
     ),
     "narrower": ("padded", entry("widths", 0, 2), "2 rows of width 2, data has 6 cells"),
     "no width": ("padded", entry("widths", 0, 0), "2 rows of width 0, data has 6 cells"),
@@ -290,7 +290,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
         entry("widths", 0, 2**62),
         f"2 rows of width {2**62}, data has 6 cells",
     ),
-    "wider row": ("padded", entry("lengths", 0, 4), "the longest row has 4 ids, width is 3"),
+    "wider row": ("padded", entry("lengths", 0, 4), "row 0 has 4 ids, width is 3"),
     "id of varlen": (
         "varlen",
         entry("data", 0, 259),
@@ -299,17 +299,17 @@ DAMAGES: dict[str, tuple[str, Callable[[Arrays], object], str]] = {
     "longer sequence": (
         "varlen",
         entry("lengths", 0, 13),
-        "lengths do not add up to the {count} ids of data",
+        "row 0 has 13 ids, data has {count} cells",
     ),
     "negative length": (
         "varlen",
         entry("lengths", 0, -1),
-        "expected no empty sequence, found one in row 0",
+        "row 0 has length -1, expected no empty sequence",
     ),
     "length of no machine": (
         "varlen",
         entry("lengths", 0, 2**63 - 1),
-        "lengths do not add up to the {count} ids of data",
+        f"row 0 has {2**63 - 1} ids, data has {{count}} cells",
     ),
 }
 
@@ -337,10 +337,10 @@ def test_a_damaged_batch_is_refused_and_the_others_come(tmp_path: Path, name: st
 def test_filler_rows_are_checked(tmp_path: Path) -> None:
     """The last batch of three: one row of 1 id, two that are filler."""
     damages: list[tuple[str, int, int, str]] = [
-        ("data", -1, 97, "row 2: cell 0 is padding and holds 97, expected 256"),
-        ("lengths", -1, 1, "a filler row has ids, expected none"),
-        ("original_indices", -1, 5, "a filler row has an original index, expected -1"),
-        ("num_filler_rows", -1, 1, "expected no empty sequence, found one in row 1"),
+        ("data", -1, 97, "cell [2, 0] is padding and holds 97, expected 256"),
+        ("lengths", -1, 1, "row 2 has length 1, expected 0 in filler rows alone"),
+        ("original_indices", -1, 5, "filler row 2 has original index 5, expected -1"),
+        ("num_filler_rows", -1, 1, "row 1 has length 0, expected 0 in filler rows alone"),
         ("num_filler_rows", -1, 3, "3 filler rows in a batch of 3 rows"),
         ("num_filler_rows", -1, -1, "-1 filler rows in a batch of 3 rows"),
     ]
@@ -489,7 +489,7 @@ def test_lengths_whose_sum_wraps_around_are_refused() -> None:
     shard = make_shard_in_memory(KINDS["varlen"], tensors)
     assert assert_checked_alike(shard) == 1
     assert outcome(shard.take, 0) == (
-        "shard-00000.safetensors: batch 0: lengths do not add up to the 6 ids of data"
+        f"shard-00000.safetensors: batch 0: row 0 has {2**62} ids, data has 6 cells"
     )
 
 
@@ -615,7 +615,9 @@ def test_batches_of_a_large_shard_are_checked_block_by_block(tmp_path: Path, lay
     dataset = ShardDataset(path)
     for index in [*range(len(dataset)), 3, LIMITS.batches_per_check + 7, 3]:
         if index == LIMITS.batches_per_check + 7:
-            with pytest.raises(FolderError, match=f"batch {index}: .*no empty sequence.* row 1$"):
+            with pytest.raises(
+                FolderError, match=f"batch {index}: row 1 has length 0, .*no empty sequence"
+            ):
                 dataset[index]
         else:
             assert sorted(dataset[index].lengths.tolist()) == [1, 3]

@@ -24,7 +24,7 @@ from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.tokens.store import open_store
 
 SHARD = "shard-00000.safetensors"
@@ -139,7 +139,7 @@ def test_shard_without_filler_is_refused_where_the_options_promise_it(tmp_path: 
 def test_padding_side_of_the_manifest_decides_where_padding_is(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded")
     change_manifest(path, lambda manifest: manifest.update(padding_side="left"))
-    with pytest.raises(FolderError, match=r"batch 0: row 1: cell \d+ is padding and holds \d+"):
+    with pytest.raises(FolderError, match=r"batch 0: cell \[1, \d+\] is padding and holds \d+"):
         open_shards(path)[0]
 
 

@@ -21,10 +21,9 @@ from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.layouts import OFFSETS_OF, Geometry
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import ShardArrays
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues

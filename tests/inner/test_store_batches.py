@@ -30,7 +30,7 @@ from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.training.batch_tensors import PackedTensors, PaddedTensors, VarlenTensors
 from seqpack_cli.training.collate import collate_packed
 from seqpack_cli.training.dealing import SamplerOptions

@@ -11,7 +11,7 @@ import torch
 from shard_reference import make_shards
 
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.streams import StreamsBatch
+from seqpack_cli.shards.shared_rows import StreamsBatch
 from seqpack_cli.verification.models.model import ModelShape, build_model
 from seqpack_cli.verification.models.stream_spans import StreamSpan, take_span
 from seqpack_cli.verification.models.stream_ways import check_streams, ignore_resets, lose_states

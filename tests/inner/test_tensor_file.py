@@ -17,7 +17,7 @@ from shard_reference import Arrays, join_batches, lay_out, load_shard, safetenso
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
-from seqpack_cli.shards.geometry import Geometry
+from seqpack_cli.shards.layouts import Geometry
 
 ROWS = [[np.array([5, 6, 7]), np.array([8])], [np.array([9, 10])]]
 METADATA = {"format": "seqpack.shards", "layout": "packed"}

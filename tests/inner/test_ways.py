@@ -11,7 +11,7 @@ import torch
 from models import make_model
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from seqpack_cli.shards import sequence_arrays
+from seqpack_cli.shards import packed, padded
 from seqpack_cli.verification.models.batch_ids import BatchIds, SizeLimits, take_ids
 from seqpack_cli.verification.models.model import CELLS
 from seqpack_cli.verification.models.recurrence import walk_batch_sizes, walk_batch_sizes_reversed
@@ -29,9 +29,9 @@ def make_rows(lengths: list[int]) -> list[np.ndarray]:
 def make_ids(lengths: list[int] = LENGTHS, width: int | None = None) -> BatchIds:
     rows = make_rows(lengths)
     batch = (
-        sequence_arrays.pack_sequence(rows)
+        packed.pack_sequence(rows)
         if width is None
-        else sequence_arrays.pad_sequence(rows, total_length=width)
+        else padded.pad_sequence(rows, total_length=width)
     )
     return take_ids(batch, torch.device("cpu"), SizeLimits(max_tokens=1000, max_steps=100))
 

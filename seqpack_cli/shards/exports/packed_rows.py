@@ -15,9 +15,9 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.exports.source import CheckedFiles
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
 

@@ -22,9 +22,9 @@ from torch.nn.utils.rnn import (
     unpack_sequence,
 )
 
-from seqpack_cli.shards import sequence_arrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.manifest import OF_STORES
+from seqpack_cli.shards.packed import pack_ids
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.integers.blocks import NO_ID
 from seqpack_cli.verification.integers.stacks import EXTRA_STEPS
@@ -59,7 +59,9 @@ def check_batch(
     packed = for_torch.to_packed_sequence(device)
     for what in _check_torch(packed, expected, lengths):
         yield None, what
-    own = torch.from_numpy(sequence_arrays.pack_sequence(rows).data.astype(np.int64)).to(device)
+    own = torch.from_numpy(
+        pack_ids(np.concatenate(rows), for_torch.lengths).data.astype(np.int64)
+    ).to(device)
     if not torch.equal(packed.data, own):
         yield None, "the packed data differs from the token store's sequences, packed"
 

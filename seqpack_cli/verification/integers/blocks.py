@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.time_steps import count_alive
 from seqpack_cli.tokens.part_files import MAX_LENGTH
 from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows

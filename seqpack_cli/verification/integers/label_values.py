@@ -17,9 +17,9 @@ from seqpack_cli.errors import quote
 from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
+from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
-from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows
 from seqpack_cli.training.labels import IGNORED, NEXT, SAME, make_labels

@@ -17,13 +17,14 @@ from seqpack_cli.batching.plan import Plan, ShardRows
 from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.arrays import make_tensors
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import to_lists
 from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import find_rows, order_decoder
 from seqpack_cli.shards.selection import SelectedStore, Selector
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.shard_tensors import OFFSETS_OF, make_tensors
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.selected_visits import (

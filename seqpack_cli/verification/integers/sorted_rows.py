@@ -6,7 +6,7 @@ import numpy as np
 
 from seqpack_cli.batching.order import sort_within_batches
 from seqpack_cli.ranges import copy_ranges, to_offsets
-from seqpack_cli.shards.shard_arrays import ShardArrays
+from seqpack_cli.shards.arrays import ShardArrays
 
 
 def sort_rows(arrays: ShardArrays) -> ShardArrays:

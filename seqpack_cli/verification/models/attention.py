@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from seqpack_cli.ranges import expand_ranges
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.verification.models.attention_arrays import check_borders, take_window
 from seqpack_cli.verification.models.attention_layer import (
     AttentionLayer,

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.varlen import VarlenBatch
+from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.verification.models.computation import Comparison
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpack_cli.shards.geometry import Geometry
-from seqpack_cli.shards.row_places import place_in_rows
-from seqpack_cli.shards.streams import NO_ID, StreamsBatch
+from seqpack_cli.shards.layouts import Geometry
+from seqpack_cli.shards.shared_rows import NO_ID, StreamsBatch, place_in_rows
 from seqpack_cli.training.batch_tensors import (
     BatchTensors,
     PackedTensors,
