@@ -174,8 +174,9 @@ class RunFolder:
             return
         self.path, self._plan = path, plan
         for name in self._stale:  # also where the run that began to replace them was killed
-            self._remove_files(name, filter(OWN_PATTERN.fullmatch, self._list(name)))
-            at(self.find_folder(name)).remove_folder()
+            if self.find_folder(name).is_dir():
+                self._remove_files(name, filter(OWN_PATTERN.fullmatch, self._list(name)))
+                at(self.find_folder(name)).remove_folder()
         self._stale = []
         for name in self._splits:
             at(self.find_folder(name)).make_folder()

@@ -245,7 +245,7 @@ KILL_SWEEP = """
 import os, signal, sys
 import tokenizers, tqdm
 import seqpack_cli.reporting.terminal.summaries
-import seqpack_cli.shards.pack_run, seqpack_cli.tokens.tokenize_run
+import seqpack_cli.shards.pack, seqpack_cli.tokens.tokenize_run
 from seqpack_cli.cli.main import main
 
 def run_until(number, arguments, folder):

@@ -22,7 +22,7 @@ from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards import pack_run
+from seqpack_cli.shards import pack as pack_module
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store
@@ -51,7 +51,7 @@ def store(folder: Path, name: str, texts: Sequence[str], **options: Any) -> Path
 
 def pack(tokens: Path, name: str, **options: Any) -> Path:
     """Pack a store into a folder beside it."""
-    pack_run.pack(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
+    pack_module.pack(tokens, tokens.parent / name, PackOptions(**options), executor=HERE)
     return tokens.parent / name
 
 
@@ -610,7 +610,7 @@ def test_show_differences_of_two_shard_sets(tmp_path: Path) -> None:
 def test_counts_of_stores_are_compared_with_those_of_a_single_one(tmp_path: Path) -> None:
     first, second = store(tmp_path, "first", ["a", "b"]), store(tmp_path, "second", ["c", "d", "e"])
     one = pack(first, "one")
-    pack_run.pack([first, second], tmp_path / "two", PackOptions(drop_longer=9), executor=HERE)
+    pack_module.pack([first, second], tmp_path / "two", PackOptions(drop_longer=9), executor=HERE)
     found = find(one, tmp_path / "two")
     assert [(it["name"], it["a"], it["b"]) for it in found["ledger"] if "store" in it["name"]] == [
         ("num_sequences of store 2", 0, 3),

@@ -27,10 +27,10 @@ from shard_reference import (
 from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
-from seqpack_cli.shards import pack_run, pack_store
+from seqpack_cli.shards import pack as pack_module
 from seqpack_cli.shards.manifest import COUNTS
 from seqpack_cli.shards.pack_plan import plan_store
-from seqpack_cli.shards.pack_shard import ShardSetup, ShardTask, SourceSetup, make_shard
+from seqpack_cli.shards.pack_shard import SetSetup, ShardTask, SourceSetup, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
@@ -49,7 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pack(store: Path, output: Path, **options: Any) -> dict[str, Any]:
-    manifest, complete = pack_run.pack(store, output, PackOptions(**options), executor=HERE)
+    manifest, complete = pack_module.pack(store, output, PackOptions(**options), executor=HERE)
     assert not complete
     return manifest
 
@@ -187,7 +187,7 @@ def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> 
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
-        pack_run.pack(
+        pack_module.pack(
             store,
             tmp_path / str(num_workers),
             options,
@@ -408,7 +408,7 @@ def test_pack_names_all_buckets(
 def test_pack_with_buckets_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     values = {"layout": "padded", "batch_size": 2, "buckets": (4, 8, 16)}
     manifest = pack(store, tmp_path / "shards", **values)
-    again = pack_run.pack(store, tmp_path / "shards", PackOptions(**values), executor=HERE)  # type: ignore[arg-type]
+    again = pack_module.pack(store, tmp_path / "shards", PackOptions(**values), executor=HERE)  # type: ignore[arg-type]
     assert again == (manifest, True)
 
 
@@ -433,7 +433,7 @@ from pathlib import Path
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards import pack_shard
-from seqpack_cli.shards import pack_run
+from seqpack_cli.shards import pack as pack_module
 
 write = pack_shard.write_receipt
 
@@ -444,7 +444,7 @@ def write_or_die(folder, name, receipt):
 
 pack_shard.write_receipt = write_or_die
 options = PackOptions(**eval(sys.argv[3]))
-pack_run.pack(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
+pack_module.pack(Path(sys.argv[1]), Path(sys.argv[2]), options, executor=Executor(num_workers=1))
 """
 
 
@@ -462,20 +462,20 @@ def test_pack_of_another_seed_gives_other_batches(store: Path, tmp_path: Path) -
 def test_pack_again_is_already_complete(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards", batch_size=3)
     before = read_folder(tmp_path / "shards")
-    again = pack_run.pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
+    again = pack_module.pack(store, tmp_path / "shards", PackOptions(batch_size=3), executor=HERE)
     assert again == (manifest, True)
     assert read_folder(tmp_path / "shards") == before
 
 
 def test_pack_of_the_default_is_64_rows(store: Path, tmp_path: Path) -> None:
     manifest = pack(store, tmp_path / "shards")
-    again = pack_run.pack(store, tmp_path / "shards", PackOptions(batch_size=64), executor=HERE)
+    again = pack_module.pack(store, tmp_path / "shards", PackOptions(batch_size=64), executor=HERE)
     assert again == (manifest, True)
 
 
 def test_pack_overwrites_a_larger_run_without_leftovers(store: Path, tmp_path: Path) -> None:
     pack(store, tmp_path / "shards", batch_size=1, shard_bytes=1)
-    pack_run.pack(
+    pack_module.pack(
         store, tmp_path / "shards", PackOptions(batch_size=7), executor=HERE, overwrite=True
     )
     assert len(list((tmp_path / "shards").glob("shard-*"))) == 1
@@ -605,13 +605,13 @@ def test_pack_keeps_ids_beyond_16_bits(tmp_path: Path, layout: str) -> None:
 def test_pack_checks_that_nothing_is_lost(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan: Callable[..., Any] = pack_store.plan_store
+    plan: Callable[..., Any] = pack_module.plan_store
 
     def forgetful(*args: Any) -> Any:
         planned = plan(*args)
         return replace(planned, table=planned.table.cut([0, planned.num_batches - 1])[0])
 
-    monkeypatch.setattr(pack_store, "plan_store", forgetful)
+    monkeypatch.setattr(pack_module, "plan_store", forgetful)
     with pytest.raises(AssertionError, match="packed or dropped 6 of 7 sequences"):
         pack(store, tmp_path / "shards", batch_size=1)
     with pytest.raises(FolderError, match="incomplete run"):
@@ -629,12 +629,12 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     options = PackOptions(drop_shorter=2).resolve()
     source = SelectedStore(opened, options)
     (rows,) = plan_store(source, options).cut([0, 1])
-    setup = ShardSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
+    setup = SetSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     with (store / "part-00000.idx").open("r+b") as file:
         file.seek(34)
         file.write(np.array(moves, "<i4").tobytes())
     with pytest.raises(FolderError) as caught:
-        make_shard(setup, ShardTask(0, rows))
+        make_shard({None: setup}, ShardTask(None, 0, rows))
     assert (
         str(caught.value)
         == f"{store}: changed since this run began\n\nhint: run the same command again"
@@ -648,9 +648,9 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     options = PackOptions(shuffle=shuffle).resolve()
     source = SelectedStore(opened, options)
     (rows,) = plan_store(source, options).cut([0, 1])
-    setup = ShardSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
+    setup = SetSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     shutil.rmtree(store)
     make_store(tmp_path / "second", make_texts([9, 5], seed=1)).rename(store)
     with pytest.raises(FolderError, match="store: changed since this run began"):
-        make_shard(setup, ShardTask(0, rows))
+        make_shard({None: setup}, ShardTask(None, 0, rows))
     assert list(tmp_path.glob("shard-*")) == []

@@ -22,7 +22,7 @@ from test_disk_faults import DIE, FaultyOs, in_fork, run_unbroken
 from seqpack_cli import PackOptions, TokenizeOptions, pack, tokenize
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.files import disk
-from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
+from seqpack_cli.runs.run_folder import RunOutput, hold_folder
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.selection import hash_values
 from seqpack_cli.shards.shard_set import open_shards
@@ -460,11 +460,6 @@ def test_one_writer_at_a_time_writes_splits(store: Path, tmp_path: Path) -> None
     with hold_folder(RunOutput(out)), pytest.raises(FolderError, match="is writing here"):
         split(store, out)
     split(store, out)
-    part = hold_folder(RunOutput(out / "test", within=RunFolder(RunOutput(out))))
-    with part, pytest.raises(FolderError, match="is writing here"):
-        split(store, out, batch_size=5, overwrite=True)
-    assert read_tree(out / "train") == {}  # a run that continues
-    split(store, out, batch_size=5)
     assert set(open_splits(out).splits) == {"train", "validation", "test"}
 
 

@@ -348,7 +348,6 @@ def read_slowly(store: TokenStore, column: Column, index: int) -> Any:
 
 def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
     """Run `seqpack pack` into a new folder, and read its output."""
-    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack import pack
 
     output = folder.parent / "packed anew"
@@ -360,7 +359,6 @@ def pack_anew(folder: Path, choices: Choices) -> Iterator[None]:
         for batch in open_shards(output):
             batch.rows()
     finally:
-        source_setup.open_source.cache_clear()
         shutil.rmtree(output, ignore_errors=True)
 
 
@@ -368,16 +366,12 @@ def pack_and_read(
     store: Path, output: Path, options: PackOptions, *, overwrite: bool
 ) -> Iterator[None]:
     """Pack a correct store into a folder with hostile files, and read the result."""
-    from seqpack_cli.shards import source_setup
     from seqpack_cli.shards.pack import pack
 
-    try:
-        pack(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)
-        yield
-        for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
-            shard.find_unsound()
-    finally:
-        source_setup.open_source.cache_clear()
+    pack(store, output, options, executor=Executor(num_workers=1), overwrite=overwrite)
+    yield
+    for shard in map(open_shards(output).open_shard, range(open_shards(output).num_shards)):
+        shard.find_unsound()
 
 
 def _run_command(command: click.Command, *arguments: object) -> str:
