@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import operator
-import os
 import random
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -171,7 +170,7 @@ REFUSED: dict[str, list[str]] = {
 def test_library_encodes_what_the_fast_encoder_does_not(
     tmp_path: Path, reason: str, data: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With a note, and nothing else on stderr; asked for, the fast encoder is refused."""
+    """With a note; asked for, the fast encoder is refused."""
     options = ["--allow-special-tokens"] * (reason in (BESIDE, STRIPS))
     texts = ["a  b <s> c", f"some {ADDED_TOKEN}", "é<0x41> 12"]
     printed = check_ids(tmp_path, data, texts, "--no-add-special-tokens", *options)
@@ -179,10 +178,9 @@ def test_library_encodes_what_the_fast_encoder_does_not(
     is_refused = not reason.startswith(("different", "tokenizers"))
     note = "fastokens does not support this tokenizer" if is_refused else f"fastokens: {reason}"
     assert printed.startswith(f"note: {note}") and printed.count("\n") == 1
-    os.write(2, b"after")
-    assert capfd.readouterr().err == "after"  # nothing of a panic in Rust
     if reason.startswith("tokenizers fails"):
         return  # which takes a second
+    assert capfd.readouterr().err == ""
     result = start(tmp_path / "b", data, texts, *options, "--encoder", "fastokens")
     assert result.exit_code == (2 if is_refused else 3)
     assert reason in result.stderr

@@ -61,7 +61,7 @@ def tokenize_command(inputs: tuple[str, ...], output: Place, **options: Any) -> 
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
     _check_inputs(inputs, options["files_from"])
-    from seqpack_cli.tokens.encoders.early_start import start_early
+    from seqpack_cli.tokens.encoders import start_early
 
     start_early(  # loads the encoder while the modules of the run are imported
         inputs,

@@ -21,7 +21,7 @@ from seqpack_cli.shards.selected_store import SelectedStore
 from seqpack_cli.shards.shard_manifest import describe_shard
 from seqpack_cli.shards.shard_tensors import OFFSETS_OF, tensor_dtypes, tensor_names
 from seqpack_cli.shards.sides import name_tensors
-from seqpack_cli.tokens.decoder import spell_ids
+from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_NUMBER = 8

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from seqpack_cli.tokens.affixes import Affixes, find_affixes
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from seqpack_cli.errors import DataError, OptionError
-from seqpack_cli.tokens.affixes import Affixes, find_affixes
-from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 
 WORDS = {"<unk>": 0, "<bos>": 1, "<eos>": 2, "<sep>": 3, "a": 4, "b": 5}
 

@@ -10,11 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from strategies import texts
-from tokenizer_kinds import SPECIAL_TOKENS, tokenizer_of
-
-from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.encoders import agreement, encoder
 from seqpack_cli.tokens.encoders.agreement import (
     MAX_HEAD_BYTES,
     MAX_VARIED_TOKENS,
@@ -32,6 +27,11 @@ from seqpack_cli.tokens.encoders.encoded_texts import (
     EncodersDifferError,
 )
 from seqpack_cli.tokens.encoders.fastokens_encoder import DISPUTED_CHARACTER
+from strategies import texts
+from tokenizer_kinds import SPECIAL_TOKENS, tokenizer_of
+
+from seqpack_cli.errors import DataError
+from seqpack_cli.tokens.encoders import agreement, encoder
 
 MAX_PROBE_BYTES = 200_000  # it is encoded by tokenizers once in every worker: 0.1 s
 

@@ -7,11 +7,10 @@ import json
 
 import numpy as np
 from hypothesis import given
-from strategies import texts
-from tokenizers import Tokenizer
-
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
+from strategies import texts
+from tokenizers import Tokenizer
 
 GOLDEN = "f59667538c5ce3232533ce6fe7b52929ec5a70f8d70d398796337c7e5bd1f171"
 LIBRARY = Tokenizer.from_str(byte_tokenizer_json().decode())

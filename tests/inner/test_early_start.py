@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from seqpack_cli.tokens.encoders.early_start import start_early
 
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.encoders import agreement
-from seqpack_cli.tokens.encoders.early_start import start_early
 
 pytest.importorskip("fastokens")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
+from seqpack_cli.tokens.encoders.encoder import choose_encoder, open_encoder
 from strategies import texts
 from tokenizers import Tokenizer, models
 
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
-from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
-from seqpack_cli.tokens.encoders.encoder import choose_encoder, open_encoder
 
 
 @pytest.mark.parametrize("allow", [True, False])

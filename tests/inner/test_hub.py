@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from command import run
-
-from seqpack_cli.errors import MachineError, OptionError
 from seqpack_cli.tokens.hub import can_reach, download_files
 from seqpack_cli.tokens.tokenizer_config import read_named_tokens
 from seqpack_cli.tokens.vocabulary import read_tokenizer_json
+
+from seqpack_cli.errors import MachineError, OptionError
 
 constants = pytest.importorskip("huggingface_hub.constants")
 

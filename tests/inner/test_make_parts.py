@@ -13,6 +13,12 @@ import pytest
 from command import run as run_command
 from here import HERE
 from reference import read_folder, read_store_documents
+from seqpack_cli.tokens.encoders.encoded_texts import (
+    EncodedTexts,
+    Encoder,
+    EncoderRefusedError,
+    EncodersDifferError,
+)
 from tokenizer_kinds import added_tokens_out_of_order, tokenizer_of
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 from unfinished import Stop
@@ -22,12 +28,6 @@ from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.tokens import tokenize_run
 from seqpack_cli.tokens.encoders import agreement
 from seqpack_cli.tokens.encoders import encoder as encoders
-from seqpack_cli.tokens.encoders.encoded_texts import (
-    EncodedTexts,
-    Encoder,
-    EncoderRefusedError,
-    EncodersDifferError,
-)
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize, tokenize_part
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from command import run
-from tokenizer_kinds import tokenizer_of
-
 from seqpack_cli.tokens.panics import hiding_panics
+from tokenizer_kinds import tokenizer_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from tokenizer_kinds import tokenizer_of
 
 from seqpack_cli.corpus.fields import BadRecordError
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
-from seqpack_cli.tokens.encoders.bytes_encoder import encode_bytes
 from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.offsets import Places, open_place_finder
 from seqpack_cli.tokens.options import TokenizeOptions

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from command import run
-from test_target_counts import make_store
-
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from test_target_counts import make_store
 
 PROMPT_ONLY = [{"prompt": "ab", "completion": ""}, {"prompt": "c", "completion": ""}]
 COMPLETION_ONLY = [{"prompt": "", "completion": "ab"}]

@@ -23,6 +23,7 @@ from reference import (
     slow_paragraphs,
     slow_sequences,
 )
+from seqpack_cli.tokens.roles import ROLES
 from strategies import texts
 from tokenizers import Tokenizer, models
 from unfinished import stopping_before_manifest
@@ -31,7 +32,6 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
-from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 

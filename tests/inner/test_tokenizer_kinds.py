@@ -12,6 +12,15 @@ from here import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import read_store_documents
+from seqpack_cli.tokens.encoders.agreement import open_checked_encoder
+from seqpack_cli.tokens.encoders.encoded_texts import (
+    EncodedTexts,
+    Encoder,
+    EncoderRefusedError,
+    EncodersDifferError,
+)
+from seqpack_cli.tokens.encoders.encoder import open_encoder
+from seqpack_cli.tokens.vocabulary import describe_vocabulary
 from strategies import PIECES
 from tokenizer_kinds import (
     ADDED_TOKEN,
@@ -24,18 +33,9 @@ from tokenizer_kinds import (
 )
 from tokenizers import Tokenizer
 
-from seqpack_cli.tokens.encoders.agreement import open_checked_encoder
-from seqpack_cli.tokens.encoders.encoded_texts import (
-    EncodedTexts,
-    Encoder,
-    EncoderRefusedError,
-    EncodersDifferError,
-)
-from seqpack_cli.tokens.encoders.encoder import open_encoder
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.tokenize_run import tokenize
-from seqpack_cli.tokens.vocabulary import describe_vocabulary
 
 # The reason why fastokens refuses each kind: a change here changes the encoder of a run.
 REFUSALS = dict.fromkeys(

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 from blake3 import blake3
-from tokenizers import AddedToken, Tokenizer, models
-
-from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.vocabulary import (
     build_tokenizer,
@@ -19,6 +16,9 @@ from seqpack_cli.tokens.vocabulary import (
     find_saved_limits,
     read_tokenizer_json,
 )
+from tokenizers import AddedToken, Tokenizer, models
+
+from seqpack_cli.errors import DataError, OptionError
 
 
 def word_level(vocabulary: dict[str, int], unknown: str = "<unk>", **added: bool) -> bytes:
