@@ -7,6 +7,7 @@ import hashlib
 import json
 import operator
 import random
+import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
@@ -202,6 +203,21 @@ def spoil(real: Any, fault: str) -> Any:
 
     nothing = {name: lambda: None for name in ("no_truncation", "no_padding")}
     return SimpleNamespace(encode_batch_flat=encode, **nothing)
+
+
+@pytest.mark.parametrize("option", [[], ["--encoder", "fastokens"]])
+def test_missing_fast_encoder_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    """It is an ordinary dependency; who cannot install it asks for the other one."""
+    monkeypatch.setitem(sys.modules, "fastokens", None)
+    data = tokenizer_of("byte_level") + " " * (9 + len(option))  # was not opened before
+    result = start(tmp_path / "a", data, ["a"], *option)
+    assert result.exit_code == 5
+    assert "fastokens cannot be imported: " in result.stderr
+    assert result.stderr.endswith("or pass --encoder tokenizers\n")
+    start(tmp_path / "b", data, ["a"], "--encoder", "tokenizers")
+    assert encoder_of(tmp_path / "b") == "tokenizers"
 
 
 OTHER = "different ids from tokenizers for {}:1"
@@ -720,15 +736,24 @@ def test_vocabulary_shows_what_each_token_spells(tmp_path: Path, kind: str) -> N
 # The Hub
 
 
+REQUESTS: list[str] = []
+
+
 class OneTokenizer(BaseHTTPRequestHandler):
-    """Answer that there is one repository, with a tokenizer.json alone."""
+    """Answer that there is one repository, with two files, of one revision."""
 
     def do_HEAD(self) -> None:
-        is_there = self.path == "/here/it-is/resolve/main/tokenizer.json"
+        is_there = self.path in (
+            "/here/it-is/resolve/main/tokenizer.json",
+            f"/here/it-is/resolve/{'0' * 40}/special_tokens_map.json",
+        )
+        REQUESTS.append(self.path)
         self.send_response(200 if is_there else 404)
         code = "EntryNotFound" if self.path.startswith("/here/") else "RepoNotFound"
         data = tokenizer_of("byte_level").encode()
-        headers = {"X-Repo-Commit": "0" * 40, "ETag": "1", "Content-Length": len(data)}
+        if self.path.endswith("map.json"):
+            data = b'{"pad_token": "[CLS]"}'
+        headers = {"X-Repo-Commit": "0" * 40, "ETag": len(data), "Content-Length": len(data)}
         for name, value in headers.items() if is_there else [("X-Error-Code", code)]:
             self.send_header(name, str(value))
         self.end_headers()
@@ -795,11 +820,15 @@ def test_cached_files_of_a_name_are_read_offline(
 
 
 def test_tokenizer_of_a_name_is_downloaded_once(tmp_path: Path, hub: Any) -> None:
-    """Files that are not there beside it are not missed."""
+    """All files are of the revision of the first; one that is not there is not missed."""
+    REQUESTS.clear()
     for name, is_offline in (("a", False), ("b", True)):
         hub("HF_HUB_OFFLINE", is_offline)
         store = make(tmp_path / name, "", ["a"], "--tokenizer", "here/it-is")
         assert (store.folder / "tokenizer.json").read_text() == tokenizer_of("byte_level")
+        assert store.manifest["pad_id"] == 5
+    asked = {tuple(path.split("/")[-2:]) for path in REQUESTS if "/resolve/" in path}
+    assert asked == {("main", "tokenizer.json"), ("0" * 40, CONFIG), ("0" * 40, MAP)}
 
 
 def test_words_that_the_template_adds_do_not_hide_where_the_text_begins(tmp_path: Path) -> None:

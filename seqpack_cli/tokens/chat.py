@@ -184,7 +184,8 @@ def find_chat_setup(
         if missing is not None:
             raise DataError(
                 f"{tokenizer.folder}/tokenizer.json: no added token {quote(missing)}, expected "
-                f"one, because {CONFIG} or {TOKENS_MAP} names it and the chat template {path} writes it",
+                f"one, because {CONFIG} or {TOKENS_MAP} names it and the chat template {path} "
+                "writes it",
                 hint=SAVE_HINT,
             )
     return setup

@@ -23,7 +23,6 @@ from reference import (
     slow_paragraphs,
     slow_sequences,
 )
-from seqpack_cli.tokens.roles import ROLES
 from strategies import texts
 from tokenizers import Tokenizer, models
 from unfinished import stopping_before_manifest
@@ -34,6 +33,7 @@ from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
+from seqpack_cli.tokens.tokenizer import ROLES
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 BOS, EOS = 257, 258  # of the byte tokenizer; <pad> is 256
