@@ -24,7 +24,15 @@ from click.testing import Result
 from command import run
 from oracle.stores import PageStore, read_store
 from tokenizer_kinds import ADDED_TOKEN, KINDS, SPECIAL_TOKENS, UNKNOWN, VARIANTS, tokenizer_of
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 FAST_KINDS = ("byte_level", "byte_level_with_prefix_space", "byte_level_nfc", "split_pattern")
 TEXTS = (
@@ -356,6 +364,25 @@ def test_tags_are_those_of_the_words_and_spans_in_which_tokens_begin(
     options = ("--keep", "tags:tags", "--tag-subtokens", subtokens, "--no-add-special-tokens")
     store = make(tmp_path, data, records, *options)
     assert list(zip(store.sequences, store.columns["tags"], strict=True)) == expected
+    assert store.manifest["ledger"]["num_words_without_token"] == num_lost
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "num_lost"),
+    [("漢\x85b", ["X", "X"], 1), ("漢 b", ["X", None, "Y"], 0), ("b\x85漢", ["X", "Y", None], 0)],
+)
+def test_space_that_a_normalizer_puts_beside_a_character_is_a_part_of_it(
+    tmp_path: Path, text: str, expected: list[str | None], num_lost: int
+) -> None:
+    """So a token that spells it and the next word begins in the word of the character."""
+    words = ["?", "▁漢", "▁b", "▁"]
+    tokenizer = Tokenizer(models.WordLevel(dict(zip(words, range(4), strict=True)), unk_token="?"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.normalizer = normalizers.BertNormalizer()  # makes 漢 a word, and \x85 nothing
+    records = [{"text": text, "tags": [[0, 1, "X"], [2, 3, "Y"]]}]
+    options = ("--keep", "tags:tags", "--tag-subtokens", "all")
+    store = make(tmp_path, tokenizer.to_str(), records, *options)
+    assert store.columns["tags"] == [expected]
     assert store.manifest["ledger"]["num_words_without_token"] == num_lost
 
 
