@@ -55,6 +55,20 @@ REFERENCE, FAST = "tokenizers", "fastokens"
 MAX_EARLY_BYTES = 64 << 20  # of input that this process encodes itself
 HEAD_SHARE = 1024  # the head is 1/1024 of the part
 MIN_HEAD_BYTES, MAX_HEAD_BYTES = 4 << 10, 64 << 10
+MAX_VARIED_TOKENS = 64  # of the added tokens; some tokenizers have thousands
+FIRST_BLOCKS = 0x3000  # every character of the first scripts, a sample of the others
+SAMPLE_STEP = 251
+BLANKS = (  # between |
+    "|| |  |   |\t|\n|\r\n|\r|\n\n| \n |\u00a0|\u2003|\u3000"
+    "|\x0b|\x0c|\x1c|\x85|\u2028|\u200b|\u200d|\ufeff|\x00|\u00ad"
+)
+WORDS = (
+    "a The don't DON'T we'll l’été I'M x_y İi ſs Straße ǅ Ⅷ "
+    "1 12 123 1234 12345678901 3.14 ٣٤ १२३ ²³ ½ ① 1e-5 "
+    "... !! a.b -- «» $5 #x @ ~ \\n </p> {} (); → "
+    "漢字 かな 한국어 ᄒ\u1161ᆫ ไทย नमस्ते العربية שלום ქართული 𝄞 𠀀 "
+    "e\u0301 é 🙂 👩\u200d👩\u200d👧 🇺🇦 👍🏽 \ufffd \u0378 \ue000 \U0010ffff"
+)
 # Encoded by tokenizers: U+180E is whitespace for PCRE2, not for Oniguruma.
 DISPUTED_CHARACTER = "\u180e"
 BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
@@ -327,22 +341,6 @@ def take_head(texts: Sequence[str], num_bytes: int) -> list[str]:
     return head
 
 
-MAX_VARIED_TOKENS = 64  # of the added tokens; some tokenizers have thousands
-FIRST_BLOCKS = 0x3000  # every character of the first scripts, a sample of the others
-SAMPLE_STEP = 251
-BLANKS = (  # between |
-    "|| |  |   |\t|\n|\r\n|\r|\n\n| \n |\u00a0|\u2003|\u3000"
-    "|\x0b|\x0c|\x1c|\x85|\u2028|\u200b|\u200d|\ufeff|\x00|\u00ad"
-)
-WORDS = (
-    "a The don't DON'T we'll l’été I'M x_y İi ſs Straße ǅ Ⅷ "
-    "1 12 123 1234 12345678901 3.14 ٣٤ १२३ ²³ ½ ① 1e-5 "
-    "... !! a.b -- «» $5 #x @ ~ \\n </p> {} (); → "
-    "漢字 かな 한국어 ᄒ\u1161ᆫ ไทย नमस्ते العربية שלום ქართული 𝄞 𠀀 "
-    "e\u0301 é 🙂 👩\u200d👩\u200d👧 🇺🇦 👍🏽 \ufffd \u0378 \ue000 \U0010ffff"
-)
-
-
 def iter_probe(added_tokens: tuple[str, ...]) -> Iterator[str]:
     """Yield texts on which pre-tokenizers, normalizers and vocabularies tend to differ.
 
@@ -419,23 +417,23 @@ def open_batch_encoder(
         if not has_targets:
             return EncodedBatch(batch, encoded, finder.leave_out_spaces(texts, encoded, found))
         targets = find_targets(made, found, encoded.lengths)
-        few: list[tuple[EncodedTexts, FoundTargets]] = []
+        if not placed:
+            return EncodedBatch(batch, encoded, targets=targets)
+        few = []
         for index in placed:
             with _naming_place(batch, index):
                 encode_placed = open_placed_encoder(tokenizer_json, special_tokens)
                 few.append(encode_placed(batch.fields[0][index]))
-        if few:
-            of_few = np.concatenate([it.lengths for it, _ in few])
-            ids, entries = (
-                _put_in(EncodedTexts(most, encoded.lengths), placed, EncodedTexts(it, of_few))
-                for most, it in (
-                    (encoded.ids, np.concatenate([it.ids for it, _ in few])),
-                    (targets.entries, np.concatenate([it.entries for _, it in few])),
-                )
-            )
-            num_straddling = targets.num_straddling + sum(it.num_straddling for _, it in few)
-            encoded, targets = ids, FoundTargets(entries.ids, num_straddling)
-        return EncodedBatch(batch, encoded, targets=targets)
+        lengths = np.array([len(ids) for ids, *_ in few])
+
+        def merge(most: np.ndarray, values: list[np.ndarray]) -> EncodedTexts:
+            of_few = EncodedTexts(np.concatenate(values), lengths)
+            return _put_in(EncodedTexts(most, encoded.lengths), placed, of_few)
+
+        entries = merge(targets.entries, [it.entries for _, it in few]).ids
+        num_straddling = targets.num_straddling + sum(it.num_straddling for _, it in few)
+        whole = merge(encoded.ids, [ids for ids, _ in few])
+        return EncodedBatch(batch, whole, targets=FoundTargets(entries, num_straddling))
 
     return encode
 
@@ -452,7 +450,7 @@ def _naming_place(batch: TextBatch, index: int) -> Iterator[None]:
 @functools.lru_cache(maxsize=1)
 def open_placed_encoder(
     tokenizer_json: bytes, special_tokens: tuple[str, ...]
-) -> Callable[[TargetText], tuple[EncodedTexts, FoundTargets]]:
+) -> Callable[[TargetText], tuple[np.ndarray, FoundTargets]]:
     """Return a function from a text to its ids and targets.
 
     It has special tokens at the places that it names, and nowhere else. The text between these is
@@ -469,7 +467,7 @@ def open_placed_encoder(
     encode_first = _open_parts_encoder(marked)
     encode_later = _open_parts_encoder(FIRST_ONLY.sub(rb'\1"never"', marked))
 
-    def encode(made: TargetText) -> tuple[EncodedTexts, FoundTargets]:
+    def encode(made: TargetText) -> tuple[np.ndarray, FoundTargets]:
         text, end = made.text, 0
         pieces: list[str] = []  # a part, a special token, a part, and so on
         ids = []  # of the special tokens
@@ -493,8 +491,7 @@ def open_placed_encoder(
             np.insert(ends + shifts, behind, bounds[2:-1:2]),
             bounds[[0, -1]],
         )
-        num_tokens = np.array([len(whole)])
-        return EncodedTexts(whole, num_tokens), find_targets([made], places, num_tokens)
+        return whole, find_targets([made], places, np.array([len(whole)]))
 
     return encode
 

@@ -113,7 +113,7 @@ from seqpack_cli.tokens.tokenize_run import (
     publish_store,
     share_cores,
 )
-from seqpack_cli.tokens.tokenizer import Vocabulary, describe_vocabulary, read_tokenizer
+from seqpack_cli.tokens.tokenizer import Vocabulary, read_tokenizer
 
 IDS = "ids"
 TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
@@ -339,7 +339,7 @@ def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
         roles = (None, None, options.eos, None)
         return Vocabulary(None, size, size - 1, *roles, special_tokens=()), None
     files = read_tokenizer(str(options.tokenizer))
-    vocabulary = describe_vocabulary(files.tokenizer_json, files.named_tokens)
+    vocabulary = files.describe()
     if options.eos is not None and options.eos > vocabulary.max_id:
         raise OptionError(f"--eos {options.eos}: expected an id from 0 to {vocabulary.max_id}")
     return vocabulary, files.tokenizer_json

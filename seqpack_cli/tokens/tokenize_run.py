@@ -93,9 +93,7 @@ from seqpack_cli.tokens.texts import (
 )
 from seqpack_cli.tokens.tokenizer import (
     Affixes,
-    TokenizerFiles,
     Vocabulary,
-    describe_vocabulary,
     find_affixes,
     list_ignored_settings,
     read_tokenizer,
@@ -244,7 +242,7 @@ def _tokenize_sources(
     encoder = choose_encoder(
         options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
     )
-    vocabulary = _describe(tokenizer)
+    vocabulary = tokenizer.describe()
     affixes = _choose_affixes(tokenizer_json, options)
     text = make_text_reader(
         options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
@@ -276,16 +274,6 @@ def _tokenize_sources(
     versions = {"tokenizers": tokenizers.__version__}
     publish_store(run, workers, manifest, receipts, done, versions)
     return manifest, False
-
-
-def _describe(tokenizer: TokenizerFiles) -> Vocabulary:
-    """Describe the vocabulary; name the path of a tokenizer.json that cannot be used."""
-    named = tokenizer.named_tokens
-    try:
-        return describe_vocabulary(tokenizer.tokenizer_json, named)
-    except DataError as error:
-        what = error.message.removeprefix("tokenizer.json: ")
-        raise DataError(f"{tokenizer.path}: {what}", error.hint) from error
 
 
 def _find_input(

@@ -52,7 +52,7 @@ ADDED = "added_tokens_decoder"  # all added tokens of the tokenizer, by id
 LISTS = ("additional_special_tokens", "extra_special_tokens")  # the second may have names too
 NAMED = ("extra_special_tokens", "model_specific_special_tokens")
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
-MAX_SECONDS = 4.0  # after which a Hub that does not answer counts as unreachable
+CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
 # A vocabulary may have the word, but with a whole number after it.
 DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
@@ -123,7 +123,7 @@ class TokenizerFiles:
         return [token for token in dict.fromkeys(found) if token]
 
     def find_missing(
-        self, known: Collection[str], source: str, literals: Iterable[str]
+        self, known: Collection[str], source: str, literals: Collection[str]
     ) -> str | None:
         """Return a token that a chat template writes and that tokenizer.json does not have.
 
@@ -140,6 +140,15 @@ class TokenizerFiles:
                 if is_written or is_named:
                     return token
         return None
+
+    def describe(self) -> Vocabulary:
+        """Describe the vocabulary; raises DataError, with the path of the tokenizer.json."""
+        named = self.named_tokens
+        try:
+            return describe_vocabulary(self.tokenizer_json, named)
+        except DataError as error:
+            what = error.message.removeprefix(f"{NAME}: ")
+            raise DataError(f"{self.path}: {what}", error.hint) from error
 
     def read_text(self, name: str) -> str:
         """Return the text of a file that exists."""
@@ -260,7 +269,7 @@ def _can_reach(endpoint: str) -> bool:
     address = urlsplit(endpoint)
     port = address.port or (80 if address.scheme == "http" else 443)
     with suppress(OSError):
-        socket.create_connection((address.hostname, port), timeout=MAX_SECONDS).close()
+        socket.create_connection((address.hostname, port), timeout=CONNECT_SECONDS).close()
         return True
     return False
 
