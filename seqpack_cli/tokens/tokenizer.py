@@ -416,20 +416,17 @@ def describe_vocabulary(
     max_id = max(ids.values())
     if max_id > MAX_ID:
         raise DataError(f"{NAME}: its largest id is {max_id:,}, expected at most {MAX_ID:,}")
-    own = {"unk_id": getattr(tokenizer.model, "unk_token", None)}
-    roles = {
-        role: [own.get(role), (named or {}).get(token_of(role)), *common]
-        for role, common in COMMON_NAMES.items()
-    }
+    named, roles = named or {}, dict[str, int | None]()
+    for role, common in COMMON_NAMES.items():
+        own = getattr(tokenizer.model, "unk_token", None) if role == "unk_id" else None
+        names = (own, named.get(token_of(role)), *common)
+        roles[role] = next((ids[name] for name in names if name in ids), None)
     added = sorted(tokenizer.get_added_tokens_decoder().items())
     return Vocabulary(
         tokenizer_blake3=blake3(tokenizer_json).hexdigest(),
         vocab_size=len(ids),
         max_id=max_id,
-        **{
-            role: next((ids[it] for it in names if it in ids), None)
-            for role, names in roles.items()
-        },
+        **roles,
         special_tokens=tuple(token.content for _, token in added if token.special),
         added_tokens=tuple(token.content for _, token in added),
     )
