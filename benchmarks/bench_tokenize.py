@@ -268,7 +268,7 @@ def prepare_tiktoken(texts: list[str], tokenizer: Path) -> Callable[[], Ids]:
     """Encode with tiktoken's GPT-2, built from the same vocabulary, on both cores."""
     import tiktoken
 
-    from seqpack_cli.tokens.byte_tokenizer import byte_of_character
+    from seqpack_cli.tokens.tokenizer import byte_of_character
 
     byte_of = byte_of_character()
     vocabulary = json.loads(tokenizer.read_text())["model"]["vocab"]

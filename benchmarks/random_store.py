@@ -23,7 +23,7 @@ from seqpack_cli.tokens.part_files import (
     write_index,
     write_part_columns,
 )
-from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary
+from seqpack_cli.tokens.tokenizer import Vocabulary, describe_vocabulary
 
 SPREAD = 1.0  # sigma of the log-normal lengths: one in a thousand is above 1,600
 LONGEST = 8_192

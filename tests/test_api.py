@@ -28,6 +28,8 @@ import seqpack_cli as seqpack
 OPERATORS = ("__init__", "__iter__", "__getitem__", "__getitems__")
 TEXTS = ["one\ntwo two\n", "three\nfour four four\n"]
 
+TOKENIZER = Path(__file__).parents[1] / "sample_data" / "tokenizer.json"
+
 
 def iter_hints(exported: Any) -> Iterator[tuple[str, Any]]:
     """Yield every type that a public function, or a class with its methods, names, and where."""
@@ -471,6 +473,16 @@ def test_a_tokenizer_that_is_a_path_is_not_asked_from_the_hub(work: Path) -> Non
     with pytest.raises(seqpack.OptionError, match=r"gpt2: .*file") as caught:
         seqpack.tokenize("corpus", "other", seqpack.TokenizeOptions(tokenizer=Path("gpt2")))
     assert "Hub" not in caught.value.message
+
+
+@pytest.mark.parametrize("encoder", ["tokenizers", "fastokens"])
+def test_the_library_changes_no_environment_variables(work: Path, encoder: str) -> None:
+    """The command line and worker processes set those of tokenizers and fastokens."""
+    before = dict(os.environ)
+    options = seqpack.TokenizeOptions(TOKENIZER, encoder=encoder)
+    here = seqpack.Executor(num_workers=1)
+    seqpack.tokenize("corpus", encoder, options, executor=here)
+    assert dict(os.environ) == before
 
 
 def test_no_input_and_no_name_are_refused(work: Path) -> None:

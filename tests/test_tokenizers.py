@@ -6,8 +6,8 @@ import functools
 import hashlib
 import json
 import operator
-import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
@@ -24,7 +24,15 @@ from click.testing import Result
 from command import run
 from oracle.stores import PageStore, read_store
 from tokenizer_kinds import ADDED_TOKEN, KINDS, SPECIAL_TOKENS, UNKNOWN, VARIANTS, tokenizer_of
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 FAST_KINDS = ("byte_level", "byte_level_with_prefix_space", "byte_level_nfc", "split_pattern")
 TEXTS = (
@@ -171,7 +179,7 @@ REFUSED: dict[str, list[str]] = {
 def test_library_encodes_what_the_fast_encoder_does_not(
     tmp_path: Path, reason: str, data: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With a note, and nothing else on stderr; asked for, the fast encoder is refused."""
+    """With a note; asked for, the fast encoder is refused."""
     options = ["--allow-special-tokens"] * (reason in (BESIDE, STRIPS))
     texts = ["a  b <s> c", f"some {ADDED_TOKEN}", "é<0x41> 12"]
     printed = check_ids(tmp_path, data, texts, "--no-add-special-tokens", *options)
@@ -179,10 +187,9 @@ def test_library_encodes_what_the_fast_encoder_does_not(
     is_refused = not reason.startswith(("different", "tokenizers"))
     note = "fastokens does not support this tokenizer" if is_refused else f"fastokens: {reason}"
     assert printed.startswith(f"note: {note}") and printed.count("\n") == 1
-    os.write(2, b"after")
-    assert capfd.readouterr().err == "after"  # nothing of a panic in Rust
     if reason.startswith("tokenizers fails"):
         return  # which takes a second
+    assert capfd.readouterr().err == ""
     result = start(tmp_path / "b", data, texts, *options, "--encoder", "fastokens")
     assert result.exit_code == (2 if is_refused else 3)
     assert reason in result.stderr
@@ -204,6 +211,21 @@ def spoil(real: Any, fault: str) -> Any:
 
     nothing = {name: lambda: None for name in ("no_truncation", "no_padding")}
     return SimpleNamespace(encode_batch_flat=encode, **nothing)
+
+
+@pytest.mark.parametrize("option", [[], ["--encoder", "fastokens"]])
+def test_missing_fast_encoder_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    """It is an ordinary dependency; who cannot install it asks for the other one."""
+    monkeypatch.setitem(sys.modules, "fastokens", None)
+    data = tokenizer_of("byte_level") + " " * (9 + len(option))  # was not opened before
+    result = start(tmp_path / "a", data, ["a"], *option)
+    assert result.exit_code == 5
+    assert "fastokens cannot be imported: " in result.stderr
+    assert result.stderr.endswith("or pass --encoder tokenizers\n")
+    start(tmp_path / "b", data, ["a"], "--encoder", "tokenizers")
+    assert encoder_of(tmp_path / "b") == "tokenizers"
 
 
 OTHER = "different ids from tokenizers for {}:1"
@@ -342,6 +364,25 @@ def test_tags_are_those_of_the_words_and_spans_in_which_tokens_begin(
     options = ("--keep", "tags:tags", "--tag-subtokens", subtokens, "--no-add-special-tokens")
     store = make(tmp_path, data, records, *options)
     assert list(zip(store.sequences, store.columns["tags"], strict=True)) == expected
+    assert store.manifest["ledger"]["num_words_without_token"] == num_lost
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "num_lost"),
+    [("漢\x85b", ["X", "X"], 1), ("漢 b", ["X", None, "Y"], 0), ("b\x85漢", ["X", "Y", None], 0)],
+)
+def test_space_that_a_normalizer_puts_beside_a_character_is_a_part_of_it(
+    tmp_path: Path, text: str, expected: list[str | None], num_lost: int
+) -> None:
+    """So a token that spells it and the next word begins in the word of the character."""
+    words = ["?", "▁漢", "▁b", "▁"]
+    tokenizer = Tokenizer(models.WordLevel(dict(zip(words, range(4), strict=True)), unk_token="?"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.normalizer = normalizers.BertNormalizer()  # makes 漢 a word, and \x85 nothing
+    records = [{"text": text, "tags": [[0, 1, "X"], [2, 3, "Y"]]}]
+    options = ("--keep", "tags:tags", "--tag-subtokens", "all")
+    store = make(tmp_path, tokenizer.to_str(), records, *options)
+    assert store.columns["tags"] == [expected]
     assert store.manifest["ledger"]["num_words_without_token"] == num_lost
 
 
@@ -722,15 +763,24 @@ def test_vocabulary_shows_what_each_token_spells(tmp_path: Path, kind: str) -> N
 # The Hub
 
 
+REQUESTS: list[str] = []
+
+
 class OneTokenizer(BaseHTTPRequestHandler):
-    """Answer that there is one repository, with a tokenizer.json alone."""
+    """Answer that there is one repository, with two files, of one revision."""
 
     def do_HEAD(self) -> None:
-        is_there = self.path == "/here/it-is/resolve/main/tokenizer.json"
+        is_there = self.path in (
+            "/here/it-is/resolve/main/tokenizer.json",
+            f"/here/it-is/resolve/{'0' * 40}/special_tokens_map.json",
+        )
+        REQUESTS.append(self.path)
         self.send_response(200 if is_there else 404)
         code = "EntryNotFound" if self.path.startswith("/here/") else "RepoNotFound"
         data = tokenizer_of("byte_level").encode()
-        headers = {"X-Repo-Commit": "0" * 40, "ETag": "1", "Content-Length": len(data)}
+        if self.path.endswith("map.json"):
+            data = b'{"pad_token": "[CLS]"}'
+        headers = {"X-Repo-Commit": "0" * 40, "ETag": len(data), "Content-Length": len(data)}
         for name, value in headers.items() if is_there else [("X-Error-Code", code)]:
             self.send_header(name, str(value))
         self.end_headers()
@@ -797,11 +847,15 @@ def test_cached_files_of_a_name_are_read_offline(
 
 
 def test_tokenizer_of_a_name_is_downloaded_once(tmp_path: Path, hub: Any) -> None:
-    """Files that are not there beside it are not missed."""
+    """All files are of the revision of the first; one that is not there is not missed."""
+    REQUESTS.clear()
     for name, is_offline in (("a", False), ("b", True)):
         hub("HF_HUB_OFFLINE", is_offline)
         store = make(tmp_path / name, "", ["a"], "--tokenizer", "here/it-is")
         assert (store.folder / "tokenizer.json").read_text() == tokenizer_of("byte_level")
+        assert store.manifest["pad_id"] == 5
+    asked = {tuple(path.split("/")[-2:]) for path in REQUESTS if "/resolve/" in path}
+    assert asked == {("main", "tokenizer.json"), ("0" * 40, CONFIG), ("0" * 40, MAP)}
 
 
 def test_words_that_the_template_adds_do_not_hide_where_the_text_begins(tmp_path: Path) -> None:

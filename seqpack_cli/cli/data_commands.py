@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -61,8 +62,11 @@ def tokenize_command(inputs: tuple[str, ...], output: Place, **options: Any) -> 
         zcat dump.gz | seqpack tokenize - --format jsonl --text-field body -o tokens
     """
     _check_inputs(inputs, options["files_from"])
-    from seqpack_cli.tokens.encoders.early_start import start_early
+    from seqpack_cli.tokens.encoders import start_early
 
+    executor = make_options(Executor, options)
+    if executor.num_workers is not None:
+        os.environ.setdefault("RAYON_NUM_THREADS", str(executor.num_workers))  # of tokenizers
     start_early(  # loads the encoder while the modules of the run are imported
         inputs,
         options["tokenizer"],
@@ -70,7 +74,7 @@ def tokenize_command(inputs: tuple[str, ...], output: Place, **options: Any) -> 
         allow_special_tokens=(
             options["allow_special_tokens"] or options["messages_field"] is not None
         ),
-        executor=make_options(Executor, options),
+        executor=executor,
     )
     from seqpack_cli.tokens.tokenize_run import tokenize
 

@@ -48,6 +48,8 @@ PACKAGES = (
     *("torch", "numpy", "tokenizers", "fastokens", "safetensors", "orjson", "blake3", "xxhash"),
     *("click", "tqdm"),
 )
+# Of libraries: no progress bars but ours, and no threads inside those of a run.
+ENVIRONMENT = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "FASTOKENS_BPE_THREADS": "1"}
 EXTRAS = ("pyarrow", "backports.zstd", "matplotlib", "jinja2")
 if sys.version_info >= (3, 14):  # zstd is part of the standard library
     EXTRAS = tuple(name for name in EXTRAS if name != "backports.zstd")
@@ -160,6 +162,8 @@ def main() -> None:
 def run_program() -> int:
     """Run the command that the arguments name, as a process of its own; return its exit code."""
     open_standard_streams()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     try:
         main(terminal_width=_find_help_width())
     except SystemExit as end:

@@ -29,7 +29,7 @@ from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.store import TokenStore
-from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.tokens.tokenizer import check_kept_tokenizer
 
 TOKENS_FIELDS = ("made_by", "dtype", "vocab_size", "max_id", "pad_id", "bos_id", "eos_id", "unk_id")
 SHARDS_FIELDS = (

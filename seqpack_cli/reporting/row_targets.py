@@ -8,7 +8,7 @@ from typing import Any
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.reporting.target_counts import measure_share
 from seqpack_cli.tokens.columns import TARGETS
-from seqpack_cli.tokens.token_borders import TextPiece
+from seqpack_cli.tokens.decode import TextPiece
 
 ALL, SOME, NONE = "all", "some", "none"  # of the ids of a piece
 

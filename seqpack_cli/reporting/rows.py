@@ -20,7 +20,7 @@ from seqpack_cli.shards.pairs import find_partner, match_rows
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.shards.split_set import SplitSet
 from seqpack_cli.tokens.columns import TARGETS
-from seqpack_cli.tokens.decoder import Decoder
+from seqpack_cli.tokens.decode import Decoder
 
 MAX_SPLIT_IDS = 4096  # decoded to find the text of each token
 

@@ -16,7 +16,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import StoreFolder, TokenStore
-from seqpack_cli.tokens.vocabulary import build_tokenizer, list_special_tokens
+from seqpack_cli.tokens.tokenizer import build_tokenizer, list_special_tokens
 
 OPTIONS = (
     "prompt_field",

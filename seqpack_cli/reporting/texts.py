@@ -11,8 +11,7 @@ import numpy as np
 
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.reporting.opened import AnyOpened
-from seqpack_cli.tokens.decoder import Decoder, open_decoder
-from seqpack_cli.tokens.token_borders import MAX_IDS, TextPiece, split_at_tokens
+from seqpack_cli.tokens.decode import MAX_IDS, Decoder, TextPiece, open_decoder, split_at_tokens
 
 NO_TOKENIZER = "no tokenizer: ids are not decoded"
 

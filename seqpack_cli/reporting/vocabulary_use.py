@@ -21,10 +21,9 @@ from seqpack_cli.reporting.spelled_counts import describe_spelled
 from seqpack_cli.reporting.texts import decode_rows
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.decoder import open_decoder, spell_ids
-from seqpack_cli.tokens.roles import ROLES
+from seqpack_cli.tokens.decode import open_decoder, spell_ids
 from seqpack_cli.tokens.store import TokenStore
-from seqpack_cli.tokens.vocabulary import describe_vocabulary, list_ids, list_special_tokens
+from seqpack_cli.tokens.tokenizer import ROLES, describe_vocabulary, list_ids, list_special_tokens
 
 MAX_NEVER_USED = 5  # examples of each kind
 MAX_FREQUENT = 10

@@ -22,6 +22,7 @@ from seqpack_cli import __version__
 from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import Limits, set_limits
 from seqpack_cli.runs.workers import (
+    ENVIRONMENT,
     FEWER_HINT,
     Executor,
     Parent,
@@ -151,6 +152,7 @@ def _call(common: tuple[Any, ...], task: Any) -> tuple[Any, tuple[int, int]]:
             hint=SAME_VERSION_HINT.format(version),
         )
     set_limits(limits)
+    os.environ.update(ENVIRONMENT)
     with contextlib.suppress(OSError):  # without the folder, only absolute paths work
         os.chdir(folder)
     amounts = [(0, 0)]

@@ -34,6 +34,9 @@ END_SECONDS = 15.0  # of Ray, to end tasks, and a cluster that was started for t
 FEWER_HINT = "run the same command again with fewer workers (--num-workers 1): it continues"
 START = "import sys; sys.path[:] = {}; from seqpack_cli.runs.{} import serve; serve({})"
 
+# In a worker the libraries that tokenize have one thread: there is a worker for each core.
+ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "FASTOKENS_BPE_THREADS": "1"}
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Report = Callable[[int, int], None]
@@ -396,6 +399,7 @@ class Parent:
 
 def serve(pipe: int) -> None:
     """Do tasks in a worker process, one at a time."""
+    os.environ.update(ENVIRONMENT)
     parent = Parent(pipe)
 
     def run(function: Any, limits: Limits, _: Executor) -> Iterator[tuple[str, Any]]:

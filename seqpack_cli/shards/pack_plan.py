@@ -28,7 +28,7 @@ from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import PREFIX, describe_shard, find_geometry, name_tensors
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.tokens.columns import Column
-from seqpack_cli.tokens.decoder import spell_ids
+from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_HASH = 8

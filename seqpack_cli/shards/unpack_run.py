@@ -19,7 +19,7 @@ from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
 from seqpack_cli.shards.unpacked_lines import ROWS, Group, spell_lines
 from seqpack_cli.shards.unpacked_parquet import PARQUET, write_parquet
 from seqpack_cli.tokens.columns import OVERLAP
-from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.decode import open_decoder
 
 KINDS = {"jsonl": ROWS, "parquet": PARQUET}  # of files, by their format
 

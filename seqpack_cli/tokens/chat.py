@@ -44,28 +44,21 @@ from seqpack_cli.errors import (
 )
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import Place, suggest_name
-from seqpack_cli.tokens.roles import ROLES, token_of
+from seqpack_cli.tokens.offsets import Span, TargetText
 from seqpack_cli.tokens.special_tokens import TAKEN_SPACE, compile_tokens, list_prefixes
-from seqpack_cli.tokens.target_text import Span, TargetText
-from seqpack_cli.tokens.tokenizer_config import (
+from seqpack_cli.tokens.tokenizer import (
     CONFIG,
+    ROLES,
+    TEMPLATES,
     TOKENS_MAP,
-    decode_file,
-    find_missing,
-    find_variables,
-    list_special,
-    merge_files,
-    parse_file,
-    read_file,
-    read_files,
-)
-from seqpack_cli.tokens.vocabulary import (
+    TokenizerFiles,
     build_tokenizer,
+    decode_file,
     describe_vocabulary,
-    read_tokenizer_json,
+    read_file,
+    token_of,
 )
 
-TEMPLATE, TOOL_TEMPLATE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 FILE_HINT = "pass --chat-template FILE"
 HINT = "pass a model's folder, or its name on the Hub, as --tokenizer, or --chat-template FILE"
 SAVE_HINT = "open the tokenizer with transformers and save it with save_pretrained"
@@ -136,28 +129,26 @@ class ChatSetup:
         return {**digests, "variables": dict(sorted(self.variables.items()))}
 
 
-def find_chat_setup(tokenizer: str, chat_template: Place | None, **options: Any) -> ChatSetup:
+def find_chat_setup(
+    tokenizer: TokenizerFiles, chat_template: Place | None, **options: Any
+) -> ChatSetup:
     """Find what conversations are rendered with, and check that the templates compile.
 
     Both the template and the tokens that it may name are in files beside tokenizer.json, as
     transformers writes them. A chat_template.jinja replaces those in tokenizer_config.json.
 
     Args:
-        tokenizer: `bytes`, a tokenizer.json, a folder that contains one, or a name on the Hub.
+        tokenizer: read with its templates.
         chat_template: a file to use instead of the tokenizer's own template.
         options: of the `ChatSetup`, what files do not say.
 
     Raises:
-        OptionError: there is no chat template, or no such file or tokenizer.
+        OptionError: there is no chat template, or no such file.
         DataError: a template or a file beside the tokenizer cannot be read.
-        MachineError: the Hub cannot be reached.
     """
-    tokenizer_json = read_tokenizer_json(tokenizer)
-    files, place = read_files(tokenizer, CONFIG, TOKENS_MAP, TEMPLATE, TOOL_TEMPLATE)
-    config, tokens_map = (parse_file(files, name, place) for name in (CONFIG, TOKENS_MAP))
-    values = merge_files(config, tokens_map)
+    tokenizer_json = tokenizer.tokenizer_json
     if chat_template is None:
-        templates = _list_templates(files, config, place)
+        templates = _list_templates(tokenizer)
     elif (content := read_file(chat_template)) is not None:
         path = str(chat_template)
         templates = {"default": (decode_file(content, path), path)}
@@ -166,17 +157,17 @@ def find_chat_setup(tokenizer: str, chat_template: Place | None, **options: Any)
         raise OptionError(what, hint=FILE_HINT)
     if "default" not in templates:
         others = f" (found: only {join_items(map(quote, templates))})" if templates else ""
-        raise OptionError(f"{tokenizer}: no chat template{others}", hint=HINT)
+        raise OptionError(f"{tokenizer.name}: no chat template{others}", hint=HINT)
     vocabulary = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    variables = find_variables(values)
-    if CONFIG not in files and TOKENS_MAP not in files:
+    variables = tokenizer.named_tokens
+    if tokenizer.beside.keys().isdisjoint((CONFIG, TOKENS_MAP)):
         roles = describe_vocabulary(tokenizer_json)
         ids = {token_of(role): getattr(roles, role) for role in ROLES}
         variables = {
             name: str(vocabulary.id_to_token(id_)) for name, id_ in ids.items() if id_ is not None
         }
     added = [token for _, token in sorted(vocabulary.get_added_tokens_decoder().items())]
-    named = {*list_special(values), *variables.values()}
+    named = {*tokenizer.special_tokens, *variables.values()}
     special = [token for token in added if token.special or token.content in named]
     setup = ChatSetup(
         *templates["default"],
@@ -189,29 +180,28 @@ def find_chat_setup(tokenizer: str, chat_template: Place | None, **options: Any)
     for name in templates.keys() & {"default", "tool_use"}:
         source, path = templates[name]
         literals = ChatTemplate(replace(setup, template=source, path=path)).literals
-        missing = find_missing(values, {token.content for token in added}, source, literals)
+        missing = tokenizer.find_missing({token.content for token in added}, source, literals)
         if missing is not None:
             raise DataError(
-                f"{place}/tokenizer.json: no added token {quote(missing)}, expected one, because "
-                f"{CONFIG} or {TOKENS_MAP} names it and the chat template {path} writes it",
+                f"{tokenizer.folder}/tokenizer.json: no added token {quote(missing)}, expected "
+                f"one, because {CONFIG} or {TOKENS_MAP} names it and the chat template {path} "
+                "writes it",
                 hint=SAVE_HINT,
             )
     return setup
 
 
-def _list_templates(
-    files: dict[str, bytes], config: dict[str, Any], place: str
-) -> dict[str, tuple[str, str]]:
+def _list_templates(tokenizer: TokenizerFiles) -> dict[str, tuple[str, str]]:
     """Return the templates of a tokenizer by their names: the source of each, and its path."""
     found = {
-        name: (decode_file(files[file], f"{place}/{file}"), f"{place}/{file}")
-        for name, file in (("default", TEMPLATE), ("tool_use", TOOL_TEMPLATE))
-        if file in files
+        name: (tokenizer.read_text(file), f"{tokenizer.folder}/{file}")
+        for name, file in zip(("default", "tool_use"), TEMPLATES, strict=True)
+        if file in tokenizer.beside
     }
     if found:
         return found
-    path = f"{place}/{CONFIG}: chat_template"
-    value = config.get("chat_template")
+    path = f"{tokenizer.folder}/{CONFIG}: chat_template"
+    value = given = tokenizer.settings.get("chat_template")
     if isinstance(value, str):
         return {"default": (value, path)}
     if isinstance(value, list):
@@ -220,8 +210,7 @@ def _list_templates(
         return {}
     if not isinstance(value, dict) or {*map(type, chain.from_iterable(value.items()))} - {str}:
         raise DataError(
-            f"{path}: {quote(config['chat_template'])}, expected a template, or a list of named "
-            "templates"
+            f"{path}: {quote(given)}, expected a template, or a list of named templates"
         )
     return {name: (source, f"{path} {quote(name)}") for name, source in value.items()}
 

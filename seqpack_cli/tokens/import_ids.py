@@ -113,8 +113,7 @@ from seqpack_cli.tokens.tokenize_run import (
     publish_store,
     share_cores,
 )
-from seqpack_cli.tokens.tokenizer_config import read_named_tokens
-from seqpack_cli.tokens.vocabulary import Vocabulary, describe_vocabulary, read_tokenizer_json
+from seqpack_cli.tokens.tokenizer import Vocabulary, read_tokenizer
 
 IDS = "ids"
 TARGET_ROLES = frozenset(("labels", "loss_mask"))  # those that say which tokens are targets
@@ -339,12 +338,11 @@ def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
         size = options.vocab_size or 0
         roles = (None, None, options.eos, None)
         return Vocabulary(None, size, size - 1, *roles, special_tokens=()), None
-    name = str(options.tokenizer)
-    tokenizer_json = read_tokenizer_json(name)
-    vocabulary = describe_vocabulary(tokenizer_json, read_named_tokens(name))
+    files = read_tokenizer(str(options.tokenizer))
+    vocabulary = files.describe()
     if options.eos is not None and options.eos > vocabulary.max_id:
         raise OptionError(f"--eos {options.eos}: expected an id from 0 to {vocabulary.max_id}")
-    return vocabulary, tokenizer_json
+    return vocabulary, files.tokenizer_json
 
 
 def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:

@@ -229,7 +229,7 @@ class Class(Kind):
     """Class names of one type, any or one of a fixed list, numbered as they come."""
 
     dtype, fill, has_classes = "int32", NO_CLASS, True
-    make_test = staticmethod(make_class_test)
+    make_test: Callable[[str, str, Sequence[Label]], Test] | None = staticmethod(make_class_test)
 
     def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
         super().__init__(field, file)

@@ -20,12 +20,11 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import make_column
 from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, LEDGER_NAMES, choose_dtype, columns_name
-from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.special_tokens import NAME as SPELLED_NAME
+from seqpack_cli.tokens.tokenizer import ROLES, Vocabulary
 
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source
-    from seqpack_cli.tokens.vocabulary import Vocabulary
 
 FORMAT = "seqpack.tokens"
 FORMAT_VERSION = 5

@@ -22,11 +22,10 @@ import numpy as np
 
 from seqpack_cli.errors import DataError
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.tokens.byte_tokenizer import byte_of_character
-from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts, EncodersDifferError
+from seqpack_cli.tokens.decode import FALLBACK_BYTE
+from seqpack_cli.tokens.sequences import EncodedTexts
 from seqpack_cli.tokens.special_tokens import hide_special_tokens
-from seqpack_cli.tokens.target_text import TargetText
-from seqpack_cli.tokens.vocabulary import build_tokenizer, catch_failure, usable_json
+from seqpack_cli.tokens.tokenizer import build_tokenizer, byte_of_character, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,11 +36,24 @@ SPACE_CHARACTERS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 )
 SPACES = b" \t\n\r\x0b\x0c"
 WORD = re.compile(rf"[^{SPACE_CHARACTERS}]+")
-IS_SPACE = np.isin(np.arange(256), list(SPACES))
 METASPACE = "▁"
-FALLBACK_BYTE = re.compile("<0x([0-9A-F]{2})>")
 # They split at every space, and drop it.
 DROP_SPACES = frozenset({"WhitespaceSplit", "Whitespace", "BertPreTokenizer"})
+
+
+Span = tuple[int, int]  # the first character, and the end of the last one
+
+
+class TargetText(NamedTuple):
+    """A text, made from several fields, of which some characters are targets."""
+
+    text: str
+    targets: tuple[Span, ...]  # rising, apart from each other, none empty
+    canonical: bytes  # JSON of the fields, the same for equal values: what is hashed
+    # Where special tokens are ids; elsewhere they are text, which has no private characters from
+    # U+100000 on. None: wherever they are spelled, or nowhere, as the encoder is set.
+    special: tuple[Span, ...] | None = None
+    spelled: str = ""  # what the record itself says, if special tokens may be spelled in it
 
 
 class Places(NamedTuple):
@@ -53,6 +65,10 @@ class Places(NamedTuple):
     starts: np.ndarray  # int64[S], rising
     ends: np.ndarray  # int64[S], rising
     text_offsets: np.ndarray  # int64[texts + 1]: where each text begins
+
+
+class EncodersDifferError(Exception):
+    """A fast encoder gives different ids from tokenizers, or fails where tokenizers may not."""
 
 
 class FoundTargets(NamedTuple):
@@ -73,7 +89,7 @@ class PlaceFinder:
     def __init__(self, tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:
         if not allow_special_tokens:
             tokenizer_json = hide_special_tokens(tokenizer_json)
-        self._json, self._allows = usable_json(tokenizer_json), allow_special_tokens
+        self._json, self._allows = tokenizer_json, allow_special_tokens
         saved = json.loads(self._json)
         tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
         added = tokenizer.get_added_tokens_decoder().items()

@@ -17,16 +17,14 @@ from seqpack_cli.corpus.options import (
     DocumentOptions,
     FileOptions,
 )
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.places import AnyPath, parse_place
 from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
-from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 
 UNKNOWN = "<unk>"
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
 PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
 TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 TOKENS, TARGETS, IDS = "Tokens", "Targets", "Ids and their fields"
-BYTES = "bytes"  # the tokenizer that needs no file
 FIELD_OPTIONS = {
     "prompt_field": "--prompt-field",
     "completion_field": "--completion-field",
@@ -34,6 +32,11 @@ FIELD_OPTIONS = {
     "tools_field": "--tools-field",
 }
 FORMATS = ("auto", *TEXT_FORMATS.names)
+
+
+def _spell_tokenizer(name: AnyPath) -> str:
+    """Return the name of a tokenizer as text; one that is not a str is a path, never a Hub name."""
+    return name if isinstance(name, str) else str(parse_place(name).resolve())
 
 
 def _format_option(choices: tuple[str, ...], text: str) -> Any:
@@ -127,7 +130,7 @@ class TokenizeOptions:
     """
 
     tokenizer: AnyPath = option(
-        BYTES,
+        "bytes",
         "A tokenizer.json, a folder that has one, a model on the Hugging Face Hub, or 'bytes': one "
         "id per UTF-8 byte, plus <pad>, <bos> and <eos>.",
         TOKENS,
@@ -192,10 +195,9 @@ class TokenizeOptions:
 
     def __post_init__(self) -> None:
         from seqpack_cli.tokens.columns import check_keep
-        from seqpack_cli.tokens.vocabulary import spell_tokenizer
 
         check_options(self)
-        object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
+        object.__setattr__(self, "tokenizer", _spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
         refuse(TOKENIZE_CONFLICTS, self)
 
@@ -302,12 +304,11 @@ class ImportOptions:
 
     def __post_init__(self) -> None:
         from seqpack_cli.tokens.columns import check_keep
-        from seqpack_cli.tokens.vocabulary import spell_tokenizer
 
         check_options(self)
         refuse(IMPORT_CONFLICTS, self)
         if self.tokenizer is not None:
-            object.__setattr__(self, "tokenizer", spell_tokenizer(self.tokenizer))
+            object.__setattr__(self, "tokenizer", _spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
 
     def record(self) -> dict[str, Any]:
@@ -363,6 +364,8 @@ class TrainTokenizerOptions:
     @property
     def all_special_tokens(self) -> list[str]:
         """The special tokens in the order of their ids."""
+        from seqpack_cli.tokens.tokenizer import SPECIAL_TOKENS
+
         unknown = () if self.model == "bpe" else (UNKNOWN,)
         return list(dict.fromkeys([*SPECIAL_TOKENS, *unknown, *self.special_tokens]))
 
@@ -375,7 +378,7 @@ class TrainTokenizerOptions:
     @property
     def min_vocab_size(self) -> int:
         """The special tokens, and 256 bytes or one other token."""
-        return len(self.all_special_tokens) + (NUM_BYTES if self.model == "bpe" else 1)
+        return len(self.all_special_tokens) + (256 if self.model == "bpe" else 1)
 
 
 def _is_date(text: str) -> bool:

@@ -14,8 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
+from seqpack_cli.tokens.tokenizer import Affixes
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """The ids of some texts, back to back: the result of every encoder."""
+
+    ids: np.ndarray  # [S], any integer dtype that holds them
+    lengths: np.ndarray  # int64[number of texts]
 
 
 class TokenColumn(NamedTuple):

@@ -25,7 +25,7 @@ from seqpack_cli.files.json_files import check_fields, encode_json, parse_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import RunFolder
-from seqpack_cli.tokens.vocabulary import usable_json
+from seqpack_cli.tokens.decode import FALLBACK_BYTE
 
 TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token includes that takes white space
 NAME = "special_tokens.jsonl"
@@ -33,7 +33,6 @@ MAX_PLACES = 5  # kept for each token
 MAX_DEPTH = 3  # levels of the regex that branch by prefix instead of trying hundreds of tokens
 MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
-FALLBACK_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def list_prefixes(tokens: Iterable[str]) -> list[str]:
@@ -166,7 +165,7 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     Without that, a model with a special token among its words writes it where a text spells it,
     though the library was told to take it as text. If it has no such word, it stays as it is.
     """
-    saved = json.loads(usable_json(tokenizer_json))
+    saved = json.loads(tokenizer_json)
     model, added = saved["model"], saved.get("added_tokens") or ()
     words, merges = model["vocab"], model.get("merges") or ()
     known = {word for word, _ in words} if isinstance(words, list) else words

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,23 +48,22 @@ from seqpack_cli.runs.workers import (
     count_cores,
     open_workers,
 )
-from seqpack_cli.tokens.affixes import Affixes, find_affixes
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
-from seqpack_cli.tokens.encode_batch import EncodedBatch, list_spelled, open_batch_encoder
-from seqpack_cli.tokens.encoders.agreement import (
+from seqpack_cli.tokens.encoders import (
+    FAST,
+    REFERENCE,
+    EncodedBatch,
+    Encoder,
+    EncoderRefusedError,
     check_agreement,
+    choose_encoder,
+    open_batch_encoder,
     open_checked_encoder,
     take_head,
 )
-from seqpack_cli.tokens.encoders.encoded_texts import (
-    EncodedTexts,
-    Encoder,
-    EncoderRefusedError,
-    EncodersDifferError,
-)
-from seqpack_cli.tokens.encoders.encoder import CHECKED, REFERENCE, choose_encoder
 from seqpack_cli.tokens.kinds import PlannedColumn, TokenKind, ValuesFrom
 from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
+from seqpack_cli.tokens.offsets import EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_files import (
     MadeDocuments,
@@ -77,6 +75,7 @@ from seqpack_cli.tokens.part_files import (
 )
 from seqpack_cli.tokens.sequences import (
     DocumentSequences,
+    EncodedTexts,
     TokenColumn,
     TooLongError,
     make_sequences,
@@ -84,15 +83,20 @@ from seqpack_cli.tokens.sequences import (
 from seqpack_cli.tokens.special_tokens import SpecialTokenCounts, write_spelled_tokens
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Tags
-from seqpack_cli.tokens.text_batches import TextBatch, gather
-from seqpack_cli.tokens.texts import MessagesText, PromptText, make_text_reader
-from seqpack_cli.tokens.tokenizer_config import read_named_tokens
-from seqpack_cli.tokens.vocabulary import (
+from seqpack_cli.tokens.texts import (
+    MessagesText,
+    PromptText,
+    TextBatch,
+    gather,
+    list_spelled,
+    make_text_reader,
+)
+from seqpack_cli.tokens.tokenizer import (
+    Affixes,
     Vocabulary,
-    describe_vocabulary,
-    find_saved_limits,
-    locate_tokenizer,
-    read_tokenizer_json,
+    find_affixes,
+    list_ignored_settings,
+    read_tokenizer,
 )
 
 if TYPE_CHECKING:
@@ -232,14 +236,13 @@ def _tokenize_sources(
     import tokenizers
 
     started = time.monotonic()
-    tokenizer = str(options.tokenizer)
-    tokenizer_json = read_tokenizer_json(tokenizer)
-    named = read_named_tokens(tokenizer)
-    with _naming_tokenizer(tokenizer):
-        encoder = choose_encoder(
-            options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
-        )
-        vocabulary = describe_vocabulary(tokenizer_json, named)
+    has_chat = options.targets.messages_field is not None
+    tokenizer = read_tokenizer(str(options.tokenizer), with_templates=has_chat)
+    tokenizer_json = tokenizer.tokenizer_json
+    encoder = choose_encoder(
+        options.encoder, tokenizer_json, allow_special_tokens=options.encodes_special_tokens
+    )
+    vocabulary = tokenizer.describe()
     affixes = _choose_affixes(tokenizer_json, options)
     text = make_text_reader(
         options.targets, tokenizer, allow_special_tokens=options.allow_special_tokens
@@ -264,23 +267,13 @@ def _tokenize_sources(
     manifest = make_manifest(plan, vocabulary, fields, receipts)
     check_any_token(run, sources, manifest, receipts)
     write_spelled_tokens(run, manifest, receipts)
-    done: dict[str, Any] = {"tokenizer": tokenizer, "encoder": encoder}
+    done: dict[str, Any] = {"tokenizer": tokenizer.name, "encoder": encoder}
     done["skipped"] = skipped.count()
     done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
     done["seconds"] = time.monotonic() - started
     versions = {"tokenizers": tokenizers.__version__}
     publish_store(run, workers, manifest, receipts, done, versions)
     return manifest, False
-
-
-@contextmanager
-def _naming_tokenizer(name: str) -> Iterator[None]:
-    """Name the path of a tokenizer.json that cannot be used."""
-    try:
-        yield
-    except DataError as error:
-        what = error.message.removeprefix("tokenizer.json: ")
-        raise DataError(f"{locate_tokenizer(name)}: {what}", error.hint) from error
 
 
 def _find_input(
@@ -370,8 +363,8 @@ def _iter_notices(
     text: PromptText | MessagesText | None,
 ) -> Iterator[str]:
     """Yield notes about settings that have no effect, or not the one that most users want."""
-    for limit in find_saved_limits(tokenizer_json):
-        yield f"tokenizer.json: ignoring its saved {limit}"
+    for name in list_ignored_settings(tokenizer_json):
+        yield f"tokenizer.json: ignoring its saved {name}"
     if options.allow_special_tokens and not vocabulary.special_tokens:
         yield "--allow-special-tokens: the tokenizer has no special tokens"
     if options.targets.completion_field is not None and not affixes.suffix:
@@ -416,22 +409,21 @@ def _iter_made(
             setup.encoder,
             setup.tokenizer_json,
             allow_special_tokens=setup.options.encodes_special_tokens,
-            num_threads=setup.num_threads,
             added_tokens=setup.vocabulary.added_tokens,
         )
     batches = gather(_iter_blocks(setup, task, part))
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
-    needs_offsets = any(isinstance(kind, Tags) for kind in part.kinds)
-    batch_encoder = open_batch_encoder(
+    encode = open_batch_encoder(
         encoder,
         setup.tokenizer_json,
-        setup.text,
         allow_special_tokens=setup.options.encodes_special_tokens,
-        needs_offsets=needs_offsets,
+        has_tags=any(isinstance(kind, Tags) for kind in part.kinds),
+        has_targets=setup.text is not None,
+        special_tokens=() if setup.chat is None else setup.chat.special_tokens,
     )
     num_documents = 0
-    for found in map_ahead(batch_encoder.encode, batches, num_threads=setup.num_threads):
+    for found in map_ahead(encode, batches, num_threads=setup.num_threads):
         batch, encoded = found.batch, found.encoded
         spelled = list_spelled(batch, setup.text)
         num_spelled = special_tokens.add(spelled, first_document=num_documents)
@@ -572,7 +564,7 @@ def _make_parts(
     except (EncoderRefusedError, EncodersDifferError) as error:
         # Every part of a fast encoder goes, also those that workers finished meanwhile.
         for name, receipt in _read_receipts(run, tasks, TOKENIZE_FIELDS).items():
-            if receipt is not None and receipt["encoder"] in CHECKED:
+            if receipt is not None and receipt["encoder"] == FAST:
                 run.forget(name)
                 receipts[name] = None
         is_refused, hint = isinstance(error, EncoderRefusedError), "pass --encoder auto"

@@ -27,7 +27,7 @@ from seqpack_cli.files.places import AnyPath, Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions
-from seqpack_cli.tokens.vocabulary import TOKENIZER_FILE, catch_failure
+from seqpack_cli.tokens.tokenizer import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -106,7 +106,7 @@ def _train(
         progress.on_total(sum(source.num_bytes for source in sources))
         tokenizer, trainer = _make_untrained(options)
         hint = "pass a larger --vocab-size" if options.model == "unigram" else None
-        with catch_failure(f"--model {options.model}", hint):
+        with catch_failure(f"--model {options.model}", hint=hint):
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
     return tokenizer
 

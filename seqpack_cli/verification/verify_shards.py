@@ -25,7 +25,7 @@ from seqpack_cli.shards.shard_set import (
     show_packed_columns,
 )
 from seqpack_cli.tokens.store import TokenStore, parse_places
-from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.tokens.tokenizer import check_kept_tokenizer
 from seqpack_cli.verification.device import steady_arithmetic
 from seqpack_cli.verification.integer_levels import verify_roundtrip, verify_structure
 from seqpack_cli.verification.integers.store_targets import check_store_targets

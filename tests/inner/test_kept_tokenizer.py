@@ -16,7 +16,7 @@ from shard_reference import (
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.store import open_store
-from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.tokens.tokenizer import check_kept_tokenizer
 
 
 def cut_tokenizer(folder: Path, *, digest_fits: bool) -> None:

@@ -19,16 +19,11 @@ from unfinished import Stop
 
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
-from seqpack_cli.tokens import tokenize_run
-from seqpack_cli.tokens.encoders import agreement
-from seqpack_cli.tokens.encoders import encoder as encoders
-from seqpack_cli.tokens.encoders.encoded_texts import (
-    EncodedTexts,
-    Encoder,
-    EncoderRefusedError,
-    EncodersDifferError,
-)
+from seqpack_cli.tokens import encoders, tokenize_run
+from seqpack_cli.tokens.encoders import Encoder, EncoderRefusedError
+from seqpack_cli.tokens.offsets import EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
+from seqpack_cli.tokens.sequences import EncodedTexts
 from seqpack_cli.tokens.tokenize_run import tokenize, tokenize_part
 
 NUM_LINES = 400
@@ -38,11 +33,11 @@ PART_BYTES = 10_000  # 100 lines of 100 bytes: more than the head of 4 KiB
 @pytest.fixture(autouse=True)
 def _open_anew() -> Iterator[None]:
     """Encoders are opened once in a process; here others have the same name."""
-    agreement.open_checked_encoder.cache_clear()
-    agreement.start_loading.cache_clear()
+    encoders.open_checked_encoder.cache_clear()
+    encoders.start_loading.cache_clear()
     yield
-    agreement.open_checked_encoder.cache_clear()
-    agreement.start_loading.cache_clear()
+    encoders.open_checked_encoder.cache_clear()
+    encoders.start_loading.cache_clear()
 
 
 @pytest.fixture
@@ -230,11 +225,13 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
     ) -> list[str]:
         opened: list[str] = []
 
-        def open_fake(tokenizer_json: bytes, **options: Any) -> Encoder:
+        def open_fake(tokenizer_json: bytes, allow_special_tokens: bool) -> Encoder:
             opened.append("fastokens")
             if refuses:
                 raise EncoderRefusedError("no luck")
-            right = encoders.open_tokenizers_encoder(tokenizer_json, **options)
+            right = encoders.open_tokenizers(
+                tokenizer_json, allow_special_tokens=allow_special_tokens
+            )
 
             def encode(texts: list[str]) -> EncodedTexts:
                 if any(map(fails, texts)):
@@ -245,9 +242,9 @@ def fake_fast(monkeypatch: pytest.MonkeyPatch) -> FakeFast:
 
             return encode
 
-        monkeypatch.setitem(encoders.OPENERS, "fastokens", open_fake)
-        agreement.open_checked_encoder.cache_clear()
-        agreement.start_loading.cache_clear()
+        monkeypatch.setattr(encoders, "_open_fastokens", open_fake)
+        encoders.open_checked_encoder.cache_clear()
+        encoders.start_loading.cache_clear()
         return opened
 
     return install

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from reference import slow_sequences
 from strategies import documents
 
-from seqpack_cli.tokens.affixes import Affixes
-from seqpack_cli.tokens.encoders.encoded_texts import EncodedTexts
-from seqpack_cli.tokens.sequences import TokenColumn, TooLongError, make_sequences
+from seqpack_cli.tokens.sequences import EncodedTexts, TokenColumn, TooLongError, make_sequences
+from seqpack_cli.tokens.tokenizer import Affixes
 
 
 def encode(texts: list[list[int]], dtype: str = "int64") -> EncodedTexts:

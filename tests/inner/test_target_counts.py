@@ -17,7 +17,7 @@ from seqpack_cli.reporting.column_facts import list_column_facts
 from seqpack_cli.reporting.opened import name_entry
 from seqpack_cli.reporting.row_targets import judge_pieces
 from seqpack_cli.reporting.target_counts import count_targets_of_batches, measure_share
-from seqpack_cli.tokens.token_borders import TextPiece
+from seqpack_cli.tokens.decode import TextPiece
 
 LAYOUTS = [
     ("packed", "--batch-size", 3),

@@ -11,7 +11,7 @@ import pytest
 from command import run
 from test_target_counts import make_store
 
-from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
+from seqpack_cli.tokens.tokenizer import byte_tokenizer_json
 
 PROMPT_ONLY = [{"prompt": "ab", "completion": ""}, {"prompt": "c", "completion": ""}]
 COMPLETION_ONLY = [{"prompt": "", "completion": "ab"}]

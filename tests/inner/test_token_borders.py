@@ -14,14 +14,15 @@ from tokenizer_kinds import ADDED_TOKEN, KINDS, SPECIAL_TOKENS, tokenizer_of
 from tokenizers import Tokenizer
 
 from seqpack_cli.errors import DataError
-from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
-from seqpack_cli.tokens.decoder import Decoder, open_decoder
-from seqpack_cli.tokens.token_borders import (
+from seqpack_cli.tokens.decode import (
     MAX_CHARACTERS,
     MAX_IDS,
+    Decoder,
     TextPiece,
+    open_decoder,
     split_at_tokens,
 )
+from seqpack_cli.tokens.tokenizer import byte_tokenizer_json
 
 TEXT = f"The quick {SPECIAL_TOKENS[4]} ґанку, 雨 {ADDED_TOKEN} don't 😀  go . \n"
 BYTES = open_decoder(byte_tokenizer_json())

@@ -31,9 +31,9 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
-from seqpack_cli.tokens.roles import ROLES
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
+from seqpack_cli.tokens.tokenizer import ROLES
 
 OVERWRITE_HINT = "choose another -o, or pass --overwrite to replace what is there"
 BOS, EOS = 257, 258  # of the byte tokenizer; <pad> is 256

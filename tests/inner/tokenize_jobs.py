@@ -15,12 +15,12 @@ from blake3 import blake3
 
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.tokens.decoder import open_decoder, spell_ids
+from seqpack_cli.tokens.decode import open_decoder, spell_ids
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
+from seqpack_cli.tokens.tokenizer import list_special_tokens
 from seqpack_cli.tokens.train_tokenizer import train_tokenizer
-from seqpack_cli.tokens.vocabulary import list_special_tokens
 
 HERE = Executor(num_workers=1)
 TEMPLATE = (

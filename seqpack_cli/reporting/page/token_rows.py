@@ -27,9 +27,9 @@ from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.pairs import list_in_encoder_order
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.decode import TextPiece
 from seqpack_cli.tokens.store import TokenStore
-from seqpack_cli.tokens.token_borders import TextPiece
-from seqpack_cli.tokens.vocabulary import describe_vocabulary
+from seqpack_cli.tokens.tokenizer import describe_vocabulary
 
 MAX_ROWS = 40
 MAX_TOKENS = 240  # of a row

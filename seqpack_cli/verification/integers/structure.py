@@ -24,7 +24,7 @@ from seqpack_cli.runs.workers import count_cores
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.tokens.vocabulary import check_kept_tokenizer
+from seqpack_cli.tokens.tokenizer import check_kept_tokenizer
 from seqpack_cli.verification.findings import Finding
 from seqpack_cli.verification.integers.coverage import Coverage, find_twice
 from seqpack_cli.verification.integers.plan_comparison import (
