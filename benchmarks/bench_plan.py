@@ -40,7 +40,7 @@ ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048
 NUM_DRAWN = 1 << 20  # a table of lengths, indexed by random bits: 1 ns per length
 MOST_WHOLE = 100_000_000
-ENTRIES = [EntryBytes("uint16")]
+ENTRIES = [EntryBytes(2)]  # uint16
 CASES = {
     "length": PackOptions(),
     "budget": PackOptions("padded", max_tokens=32_768),

@@ -113,7 +113,7 @@ def plan_alone(path: Path, name: str) -> dict[str, Any]:
         options = choice.resolve()
         source = SelectedStore(store, options, find_split=find)
         plan = plan_store(source, options)
-        plan.cut(cut_shards(plan.table, options, EntryBytes.of(store)))
+        plan.cut(cut_shards(plan.table, options, [EntryBytes.of(store)]))
         num_tokens += plan.table.add_up(plan.table.num_tokens)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "peak_bytes": read_memory("VmHWM") - before, "tokens": num_tokens}

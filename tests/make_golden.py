@@ -31,36 +31,36 @@ COMMANDS = {
     "--part-bytes 150",
     "tokens_decoder": "tokenize input/pairs.jsonl --text-field to --keep id:int --bos <bos> "
     "--eos <eos> --part-bytes 200",
-    "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 1300",
+    "packed": "pack tokens_bytes --batch-size 3 --shard-bytes 600",
     "padded": "pack tokens_words --layout padded --batch-size 3 --pad-to-multiple 4 "
-    "--shard-bytes 1000",
+    "--shard-bytes 400",
     "padded_left": "pack tokens_bytes --layout padded --buckets 12,24,40 --padding-side left "
-    "--max-tokens 120 --shuffle --seed 7 --window 6 --shard-bytes 1350",
+    "--max-tokens 120 --shuffle --seed 7 --window 6 --shard-bytes 700",
     "filler": "pack tokens_words --layout padded --batch-size 4 --buckets auto "
-    "--num-buckets 2 --last-batch pad --shard-bytes 1100",
-    "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 1350",
+    "--num-buckets 2 --last-batch pad --shard-bytes 400",
+    "varlen": "pack tokens_bytes --layout varlen --max-tokens 32 --shard-bytes 800",
     "packed_columns": "pack tokens_fields --batch-size 3 --shuffle --where known=true "
-    "--shard-bytes 3200",
+    "--shard-bytes 2300",
     "filler_columns": "pack tokens_fields --layout padded --batch-size 4 --last-batch pad "
-    "--padding-side left --shard-bytes 3600",
-    "varlen_columns": "pack tokens_fields --layout varlen --max-tokens 8 --shard-bytes 4000",
+    "--padding-side left --shard-bytes 2700",
+    "varlen_columns": "pack tokens_fields --layout varlen --max-tokens 8 --shard-bytes 3300",
     "mixed": "pack tokens_bytes tokens_fields --passes tokens_bytes=1.5,tokens_fields=3 --shuffle "
-    "--seed 3 --batch-size 5 --store-column store --shard-bytes 3000 --drop-column label "
+    "--seed 3 --batch-size 5 --store-column store --shard-bytes 2400 --drop-column label "
     "--drop-column meta.id --drop-column score --drop-column title --drop-column known "
     "--drop-column tags",
     "aligned_rows": "pack tokens_fields --layout varlen --batch-size 2 --max-tokens 20 "
-    "--align-sequences 4 --last-batch pad --shard-bytes 4400",
+    "--align-sequences 4 --last-batch pad --shard-bytes 3200",
     "chunks": "pack tokens_bytes --layout varlen --fill chunk --batch-size 2 --max-tokens 28 "
-    "--shard-bytes 1700",
+    "--shard-bytes 1300",
     "streams": "pack tokens_targets --layout streams --batch-size 4 --max-tokens 6 --shuffle "
-    "--seed 2 --shard-bytes 3300",
-    "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1900",
+    "--seed 2 --shard-bytes 2100",
+    "varlen_targets": "pack tokens_targets --layout varlen --max-tokens 10 --shard-bytes 1000",
     "padded_targets": "pack tokens_targets tokens_bytes --layout padded --padding-side left "
-    "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 2600",
-    "pairs": "pack tokens_encoder --decoder tokens_decoder --batch-size 3 --shard-bytes 2300",
+    "--keep-without-target --batch-size 5 --drop-column id --shard-bytes 1900",
+    "pairs": "pack tokens_encoder --decoder tokens_decoder --batch-size 3 --shard-bytes 1100",
     "padded_pairs": "pack tokens_encoder --decoder tokens_decoder --layout padded --batch-size 3 "
     "--buckets (12,16),(20,40) --last-batch pad --padding-side left --where decoder.id>0 "
-    "--drop-column lang --shard-bytes 1700",
+    "--drop-column lang --shard-bytes 800",
     "splits": "pack tokens_fields --split train=0.6,test=rest --layout padded --batch-size 2",
 }
 STORES = [name for name, command in COMMANDS.items() if command.startswith("tokenize")]

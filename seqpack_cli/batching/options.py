@@ -242,7 +242,7 @@ class PackOptions:
         metavar="ID",
         shown="the tokenizer's pad token, or 0",
     )
-    shard_bytes: int = option(64 << 20, "Largest size of a shard file.", RUN, kind="size")
+    shard_bytes: int = option(64 << 20, "Most data in a shard file.", RUN, kind="size")
 
     def __post_init__(self) -> None:
         check_options(self)

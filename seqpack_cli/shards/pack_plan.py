@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from seqpack_cli.batching.options import DECODER, SIDES, ResolvedOptions
+from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.plan import BatchTable, Plan
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.batching.selection import (
@@ -21,11 +21,10 @@ from seqpack_cli.batching.selection import (
 )
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.files.tensor_file import ALIGNMENT, Tensor, make_header
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.arrays import tensor_dtypes, tensor_names
+from seqpack_cli.shards.arrays import tensor_names
 from seqpack_cli.shards.layouts import OFFSETS_OF
-from seqpack_cli.shards.manifest import PREFIX, describe_shard, find_geometry, name_tensors
+from seqpack_cli.shards.manifest import PREFIX, find_geometry
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decode import spell_ids
@@ -33,7 +32,6 @@ from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_HASH = 8
 BYTES_PER_NUMBER = 8
-NUMBERS_PER_ARRAY = 3  # in a header: its entries, its first byte, its end
 # What to type when everything was dropped for a reason.
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
@@ -111,54 +109,42 @@ class EntryBytes:
     """The bytes of ids and columns.
 
     Args:
-        dtype: of the ids.
-        texts: mean bytes of all texts of a row, rounded up.
-        num_stores: whose digests each file names.
+        per_cell: of an id and of the columns that have one value per token.
+        per_row: of the columns that have one value per sequence, texts with their mean.
     """
 
-    dtype: str
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    texts: int = 0
-    num_stores: int = 1
+    per_cell: int
+    per_row: int = 0
 
     @classmethod
     def of(cls, store: TokenStore) -> EntryBytes:
         """Return those of a store."""
-        found = cls(store.dtype, store.columns, num_stores=len(store.folders))
-        if not any(column.is_text for column in store.columns.values()):
-            return found
-        return replace(found, texts=-(-_count_text_bytes(found, store) // len(store)))
-
-    @property
-    def per_cell(self) -> int:
-        """Bytes of an id and of the columns that have one value per token."""
-        return np.dtype(self.dtype).itemsize + self._add_up(is_per_token=True)
-
-    @property
-    def per_row(self) -> int:
-        """Bytes of the columns that have one value per sequence."""
-        return self._add_up(is_per_token=False) + self.texts
-
-    def _add_up(self, *, is_per_token: bool) -> int:
-        return sum(
-            np.dtype(dtype).itemsize
-            for column in self.columns.values()
-            if column.is_per_token == is_per_token
-            for name, dtype in column.tensor_dtypes.items()
-            if not column.is_text or name == column.offsets_name
-        )
+        columns = store.columns.values()
+        per_token, per_row = _add_up(columns)
+        if any(column.is_text for column in columns):
+            per_row += -(-_count_text_bytes(store) // len(store))
+        return cls(np.dtype(store.dtype).itemsize + per_token, per_row)
 
 
-def _count_text_bytes(entries: EntryBytes, store: TokenStore) -> int:
+def _add_up(columns: Collection[Column]) -> tuple[int, int]:
+    """Return the bytes of the columns' entries per token and per row; of a text its offset."""
+    found = [0, 0]
+    for column in columns:
+        for name, dtype in column.tensor_dtypes.items():
+            if not column.is_text or name == column.offsets_name:
+                found[not column.is_per_token] += np.dtype(dtype).itemsize
+    return found[0], found[1]
+
+
+def _count_text_bytes(store: TokenStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
     num_bytes: int = sum(part["files"][2]["bytes"] for part in store.parts)
     num_bytes -= BYTES_PER_HASH * store.num_documents
     for each in store.folders:
         constants = store.constants[each.number]
-        stored = {name: it for name, it in entries.columns.items() if name not in constants}
-        held = replace(entries, columns=stored)
-        num_bytes -= (held.per_cell - np.dtype(store.dtype).itemsize) * each.num_tokens
-        num_bytes -= held.per_row * each.num_sequences
+        stored = [it for name, it in store.columns.items() if name not in constants]
+        per_token, per_row = _add_up(stored)
+        num_bytes -= per_token * each.num_tokens + per_row * each.num_sequences
     return max(num_bytes, 0)
 
 
@@ -211,9 +197,9 @@ def count_bytes(
 def cut_shards(
     table: BatchTable, options: ResolvedOptions, entries: Sequence[EntryBytes]
 ) -> list[int]:
-    """Distribute batches over files of at most shard_bytes; a larger batch has its own file.
+    """Distribute batches over files with at most shard_bytes of data; a larger batch has its own.
 
-    With columns of text a file may be larger, where its texts are longer than the mean.
+    With columns of text a file may have more, where its texts are longer than the mean.
 
     Args:
         entries: of each side.
@@ -222,7 +208,7 @@ def cut_shards(
         The first batch of each file, and the number of all batches.
     """
     sizes = count_bytes(table, options, entries)
-    room = count_room(options, entries)
+    room = options.shard_bytes
     # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
     cuts, num_batches, filled = [0], table.num_batches, 0
@@ -236,33 +222,6 @@ def cut_shards(
         row = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
         filled = int(ends[row]) + (cuts[-1] - int(offsets[row])) * int(sizes[row])
     return cuts
-
-
-def count_room(options: ResolvedOptions, entries: Sequence[EntryBytes]) -> int:
-    """Return how many of a file's shard_bytes are left for batches.
-
-    The others are for the header, each of whose numbers may have as many digits as shard_bytes, and
-    for the last entry of each array of offsets.
-
-    Args:
-        entries: of each side.
-    """
-    tensors: dict[str, Tensor] = {}
-    metadata: dict[str, str] = {}
-    num_ends = 0
-    for number, each in enumerate(entries):
-        columns, side = each.columns.values(), SIDES[number] if len(entries) > 1 else None
-        geometry = find_geometry(options, is_decoder=side == DECODER)
-        dtypes = tensor_dtypes(options.layout, geometry, each.dtype, columns=columns)
-        tensors |= name_tensors({name: Tensor(dtypes[name], 0) for name in dtypes}, side)
-        stores = [{"blake3": "0" * 64}] * each.num_stores
-        metadata |= describe_shard({"layout": options.layout, "stores": stores}, side)
-        num_ends += sum(column.is_text for column in columns)
-        num_ends += len(set(OFFSETS_OF.values()) & set(dtypes))
-    shortest, _ = make_header(tensors, metadata)
-    num_digits = NUMBERS_PER_ARRAY * len(tensors) * (len(str(options.shard_bytes)) - 1)
-    header = len(shortest) + -(-num_digits // ALIGNMENT) * ALIGNMENT
-    return max(options.shard_bytes - header - BYTES_PER_NUMBER * num_ends, 0)
 
 
 # Errors

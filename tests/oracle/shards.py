@@ -115,10 +115,6 @@ class ShardWriter:
         }
 
     def _cut(self, batches: list[Batches]) -> list[list[Batches]]:
-        most, empty = self.options["shard_bytes"], self._lay_out([])
-        header = self._make_file({name: array[:0] for name, array in empty.items()})
-        room = most - sum(array.nbytes for array in empty.values()) - len(header)
-        room -= -(-3 * len(empty) * (len(str(most)) - 1) // 8) * 8
         shards: list[list[Batches]] = []
         left = -1
         for batch in batches:
@@ -126,7 +122,7 @@ class ShardWriter:
             size = sum(sizes)
             if size > left:
                 shards.append([])
-                left = room
+                left = self.options["shard_bytes"]
             shards[-1].append(batch)
             left -= size
         return shards
