@@ -40,6 +40,7 @@ OFFSETS_OF = {
 
 # In changed rows, a number for each cell that those before did not have; counted from the end.
 PADDING, BEFORE, AFTER = -1, -2, -3
+NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,6 @@ class Batch:
         cells: np.ndarray = self.starts[row] + np.arange(self.lengths[row]) * self.stride
         return cells
 
-    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the first and of the last token of each row but filler, int64."""
-        rows = np.flatnonzero(self.lengths)
-        starts = self.starts[rows]
-        return starts, starts + (self.lengths[rows] - 1) * self.stride
-
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
         """Return for each cell the value at the next token of its row, fill if there is none.
 
@@ -165,7 +160,7 @@ class Batch:
         """
         followed, stride = np.empty(len(self.data), np.int64), self.stride
         followed[:-stride] = values.reshape(-1)[stride:]
-        followed[self.find_ends()[1]] = fill
+        followed[self._lasts] = fill
         if self.has_gaps:
             followed[self._padding] = fill
         return followed.reshape(self.shape)
@@ -175,7 +170,7 @@ class Batch:
 
         Left out are tokens whose next one is not a target.
         """
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return NO_CUTS
 
     def without_filler(self) -> Batch:
         """Return the batch without its filler rows."""
@@ -190,7 +185,7 @@ class Batch:
         if not self.has_gaps:
             return True
         cells = self.data if values is None else values.reshape(-1)
-        return not (self._padding & (cells != pad_id)).any()
+        return bool((cells[self._padding] == pad_id).all())
 
     def count_padding(self) -> int:
         """Count the padding cells."""
@@ -200,10 +195,16 @@ class Batch:
         """Return the fields that only this layout has, as JSON values."""
         raise NotImplementedError
 
+    @property
+    def _lasts(self) -> np.ndarray:
+        """The cell of each row's last token, int64[B]."""
+        lasts: np.ndarray = self.starts + (self.lengths - 1) * self.stride
+        return lasts
+
     @functools.cached_property
     def _padding(self) -> np.ndarray:
-        """The mask of the cells that hold no token, bool[cells]."""
-        return ~mark_ranges(len(self.data), self.starts, self.lengths)
+        """The cells that hold no token, int64."""
+        return np.flatnonzero(~mark_ranges(len(self.data), self.starts, self.lengths))
 
 
 class RowSource(Protocol):

@@ -71,15 +71,28 @@ class PaddedBatch(Batch):
         """The column of each row's first token, int64[B]."""
         return (self.padding_side == "left") * (self.num_steps - self.lengths)
 
-    @property
-    def _padding(self) -> np.ndarray:
-        return ~self.mask.reshape(-1)
-
     @functools.cached_property
     def starts(self) -> np.ndarray:
         """Where in data each row begins, int64[B]."""
         starts: np.ndarray = np.arange(len(self.lengths)) * self.num_steps + self.first_steps
         return starts
+
+    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells of the first and of the last token of each row but filler, int64."""
+        rows = np.flatnonzero(self.lengths)
+        return self.starts[rows], self._lasts[rows]
+
+    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Return for each cell the value at the next token of its row, fill if there is none."""
+        followed, mask = np.full(values.shape, fill, np.int64), self.mask
+        is_followed = mask[:, :-1] & mask[:, 1:]
+        followed[:, :-1][is_followed] = values[:, 1:][is_followed]
+        return followed
+
+    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
+        """Return whether all padding of the ids, or of other values, is pad_id."""
+        wrong = (self.ids if values is None else values) != pad_id
+        return not (wrong & ~self.mask).any()
 
     def without_filler(self) -> PaddedBatch:
         """Return the batch without its filler rows."""

@@ -113,11 +113,15 @@ class VarlenBatch(Batch):
 
         int64, in the shape of the batch.
         """
-        steps = expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
         if not self.has_gaps:
-            return steps
-        positions = np.zeros(len(self.data), np.int64)
-        positions[~self._padding] = steps
+            return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
+        starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
+        ends[:-1], ends[-1] = starts[1:], len(self.data)
+        num_cells = ends - starts
+        num_cells[0] = ends[0]  # and with the padding before the first sequence
+        positions = np.arange(len(self.data))
+        positions -= np.repeat(starts, num_cells)
+        positions[self._padding] = 0
         return positions.reshape(self.shape)
 
     @property
@@ -167,7 +171,11 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        return place_in_rows(self.lengths, self.row_indices)
+        if self.has_gaps:
+            return place_in_rows(self.lengths, self.row_indices)
+        begins = np.add.accumulate(self.lengths) - self.lengths
+        steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
+        return steps
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
@@ -195,7 +203,7 @@ class StreamsBatch(Batch):
     def find_cuts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells whose next token lies in the next batch, and its id."""
         goes_on = self.next_ids != NO_ID
-        return self.find_ends()[1][goes_on], self.next_ids[goes_on]
+        return self._lasts[goes_on], self.next_ids[goes_on]
 
     def take(self, start: int, stop: int) -> StreamsBatch:
         """Return the streams from start to stop, numbered from 0, as the share of one rank."""
@@ -222,7 +230,7 @@ class StreamsBatch(Batch):
         steps = expand_ranges(self.first_steps, self.lengths)
         mask = np.ones(len(self.data), bool)
         mask[steps * self.num_streams + np.repeat(self.row_indices, self.lengths)] = False
-        return mask
+        return np.flatnonzero(mask)
 
 
 class VarlenLayout(Layout):
