@@ -21,10 +21,10 @@ from shard_reference import change_shard
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards import unpacked
+from seqpack_cli.shards import unpack as unpacked
 from seqpack_cli.shards.pack_run import pack
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_unpacked
+from seqpack_cli.shards.unpack import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import TokenStore, open_store
@@ -161,7 +161,7 @@ def test_unpack_refuses_visits_that_differ_or_are_too_many(
     path = pack_passes(tmp_path, "a=2")
     damage(path, name, place, value)
     with pytest.raises(FolderError) as caught:
-        list(iter_sequences(open_shards(path)))
+        list(iter_unpacked(open_shards(path), {}))
     assert str(caught.value) == f"{path}: {message}"
 
 

@@ -1,0 +1,484 @@
+"""Write the sequences of shards into a file, in their original order: the inverse of pack.
+
+Every batch is checked once. Then rows are read in the order of the token stores, about a million
+ids at a time from all shards, with 32 bytes of memory per row. Split sequences are joined again. A
+sequence that is visited several times is yielded once, after its visits were compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpack_cli.batching.options import DECODER, SIDES
+from seqpack_cli.errors import FolderError, OptionError, SeqpackError, check_choice, quote
+from seqpack_cli.files.json_files import encode_json, read_json
+from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.files.outputs import OTHER_NAME, FileKind, parse_file, publish_alone
+from seqpack_cli.files.places import AnyPath, Place, find_place
+from seqpack_cli.limits import LIMITS
+from seqpack_cli.ranges import to_offsets
+from seqpack_cli.runs.options import checks_arguments
+from seqpack_cli.runs.workers import Progress
+from seqpack_cli.shards.paired_rows import check_pairs, view_side
+from seqpack_cli.shards.parquet import (
+    import_pyarrow,
+    make_column,
+    make_kind,
+    make_lists,
+    make_table,
+    write_parquet,
+)
+from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard_columns import Columns
+from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.sides import PREFIX
+from seqpack_cli.tokens.columns import OVERLAP
+from seqpack_cli.tokens.decoder import open_decoder
+from seqpack_cli.tokens.kinds import Values
+from seqpack_cli.tokens.text_values import join_values
+
+ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
+KINDS = {  # of files, by their format
+    "jsonl": FileKind("rows that seqpack unpack wrote", lambda head: bool(ROW_BEGIN.match(head))),
+    "parquet": make_kind("unpack"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedSequence:
+    """One sequence of the token stores."""
+
+    index: int
+    ids: np.ndarray
+    columns: dict[str, Any]  # by name, as JSON has them: a value, or a list with one for each id
+
+
+Rows = list[tuple[UnpackedSequence, ...]]  # each of one sequence, or of both of a pair
+Piece = tuple[int, UnpackedSequence]  # its first token in the whole sequence, and a piece of it
+
+
+@checks_arguments
+def unpack(
+    shards: AnyPath,
+    output: AnyPath,
+    *,
+    as_text: bool = False,
+    file_format: str = "jsonl",
+    side: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Write the sequences of shards into a file, in the order of the token store.
+
+    Args:
+        shards: the shards' folder.
+        output: the file; each line has the `index` of a sequence, its `ids` and its `columns`.
+            Of pairs these are the encoder's, and `decoder` has the same of the other side.
+        as_text: write the decoded `text` instead of `ids`.
+        file_format: "jsonl", or "parquet", where columns stand beside `index` and `ids`, and those
+            of the decoder's side have the prefix "decoder.".
+        side: of pairs, "encoder" or "decoder" to write that side alone; lines of the same number
+            are of the same pair in the files of both.
+        overwrite: replace a file that an earlier `unpack` wrote.
+
+    Returns:
+        The number of sequences, or of pairs.
+
+    Raises:
+        FolderError: the shards are damaged, or another file would be replaced.
+        OptionError: there is no such side.
+        MachineError: the disk is full or fails, or pyarrow is missing.
+    """
+    check_choice("file_format", file_format, KINDS)
+    check_choice("side", side, (None, *SIDES))
+    opened, path = choose_side(open_shards(shards), side), parse_file(output)
+    if overwrite:
+        check_no_source(path, opened.path, opened.manifest)
+    with publish_alone(path, KINDS[file_format], overwrite=overwrite) as file:
+        return write_sequences(
+            opened, file.write, as_text=as_text, file_format=file_format, progress=progress
+        )
+
+
+def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
+    """Return what to write: one side of pairs, or all that the shards hold.
+
+    Raises:
+        OptionError: these are not pairs.
+        FolderError: the sides are not in the same order.
+    """
+    if side is None:
+        return shards
+    chosen = view_side(shards, side)
+    check_pairs(shards)
+    return chosen
+
+
+def check_no_source(path: Place, folder: Place, manifest: Mapping[str, Any]) -> None:
+    """Raise FolderError if a file is an input of a token store, or of the stores of shards.
+
+    Args:
+        manifest: of the store or the shards in the folder.
+    """
+    if not isinstance(path, Path) or not path.exists():
+        return
+    sides = [manifest, manifest.get("decoder") or {}]
+    manifests = [manifest]
+    for store in chain.from_iterable(each.get("stores", ()) for each in sides):
+        with contextlib.suppress(SeqpackError):  # it may be elsewhere
+            manifests.append(read_json(find_place(folder, store["path"]) / MANIFEST_NAME))
+    for source in chain.from_iterable(each.get("sources", ()) for each in manifests):
+        with contextlib.suppress(OSError, ValueError):
+            if Path(source["path"]).samefile(path):
+                raise FolderError(
+                    f"{path}: an input of the token store, which is not replaced", hint=OTHER_NAME
+                )
+
+
+def write_sequences(
+    shards: ShardSet,
+    write: Callable[[bytes], None],
+    *,
+    as_text: bool = False,
+    file_format: str = "jsonl",
+    progress: Progress | None = None,
+) -> int:
+    """Write every sequence as one JSON line, or as a row of a Parquet file; return their number.
+
+    Tokens that repeat the end of the piece before, of which the column `overlap` has the number,
+    are left out. Of pairs, both sides are in one row.
+    """
+    progress, sides = progress or Progress(), shards.sides
+    if len(sides) > 1:
+        check_pairs(shards)
+        progress.on_total(sum(side.manifest["ledger"]["num_sequences"] for side in sides))
+        progress = replace(progress, on_total=Progress().on_total)
+    decoders = [open_decoder(side.read_tokenizer_json()) for side in sides if as_text]
+    whole = (_drop_overlaps(side, iter_unpacked(side, side.columns, progress)) for side in sides)
+    rows = zip(*whole, strict=True)
+    if file_format == "parquet":
+        pa = import_pyarrow(shards.path)
+        groups = cut_groups(rows, LIMITS.ids_per_block, LIMITS.sequences_per_block)
+        tables = (_make_rows_table(pa, sides, group, decoders) for group in groups)
+        return write_parquet(write, tables, "unpack", {})
+    num_rows = 0
+    for group in cut_groups(rows, LIMITS.ids_per_block, LIMITS.texts_per_write):
+        write(_spell_lines(group, decoders))
+        num_rows += len(group)
+    return num_rows
+
+
+def cut_groups(
+    rows: Iterator[tuple[UnpackedSequence, ...]], max_ids: int, max_rows: int
+) -> Iterator[Rows]:
+    """Yield rows in lists that have at most a number of ids, unless it is one row, and of rows."""
+    group, num_ids = Rows(), 0
+    for row in rows:
+        size = sum(len(sequence.ids) for sequence in row)
+        if group and (num_ids + size > max_ids or len(group) == max_rows):
+            yield group
+            group, num_ids = [], 0
+        group.append(row)
+        num_ids += size
+    if group:
+        yield group
+
+
+def _drop_overlaps(
+    shards: ShardSet, sequences: Iterator[UnpackedSequence]
+) -> Iterator[UnpackedSequence]:
+    """Yield sequences without their first tokens if they repeat the end of the piece before."""
+    for sequence in sequences:
+        num_repeated = sequence.columns.get(OVERLAP, 0)
+        if not num_repeated:
+            yield sequence
+            continue
+        if not 0 < num_repeated < len(sequence.ids):
+            raise overlap_error(shards.path, sequence.index, num_repeated, len(sequence.ids))
+        columns = {
+            name: value[num_repeated:] if shards.columns[name].is_per_token else value
+            for name, value in sequence.columns.items()
+        }
+        yield UnpackedSequence(sequence.index, sequence.ids[num_repeated:], columns)
+
+
+def overlap_error(path: Place, index: int, num_repeated: int, num_tokens: int) -> FolderError:
+    """Return the error about a sequence that repeats more tokens than it has."""
+    return FolderError(
+        f"{path}: sequence {index}: column {OVERLAP!r} is {num_repeated}, "
+        f"expected less than its {num_tokens:,} tokens"
+    )
+
+
+def _spell_lines(rows: Rows, decoders: Sequence[Callable[..., list[str]]]) -> bytes:
+    """Return one JSON line for each row: `index`, `ids` or `text`, `columns`, `decoder`."""
+    sides = list[list[dict[str, Any]]]()
+    for number, sequences in enumerate(zip(*rows, strict=True)):
+        ids = [each.ids for each in sequences]
+        name = "text" if decoders else "ids"
+        values = decoders[number](ids) if decoders else [each.tolist() for each in ids]
+        sides.append(
+            [
+                {"index": each.index, name: value}
+                | ({"columns": each.columns} if each.columns else {})
+                for each, value in zip(sequences, values, strict=True)
+            ]
+        )
+    for row, decoder in zip(*sides, strict=True) if len(sides) > 1 else ():
+        row[DECODER] = decoder
+    return b"".join(encode_json(row) + b"\n" for row in sides[0])
+
+
+def _make_rows_table(
+    pa: Any, sides: Sequence[ShardSet], rows: Rows, decoders: Sequence[Callable[..., list[str]]]
+) -> Any:
+    """Return a table of `index`, `ids` or `text`, and the columns, of each side.
+
+    Raises:
+        OptionError: a column has one of these names.
+    """
+    arrays = list[tuple[str, Any]]()
+    for number, sequences in enumerate(zip(*rows, strict=True)):
+        prefix, columns = PREFIX * number, sides[number].columns
+        ids, offsets, values = join_sequences(sequences, columns)
+        made = {"index": pa.array([each.index for each in sequences], pa.int64())}
+        if decoders:
+            texts = decoders[number]([each.ids for each in sequences])
+            made["text"] = pa.array(texts, pa.large_string())
+        else:
+            made["ids"] = make_lists(pa, ids.astype(np.int32), offsets)
+        arrays += [(prefix + name, array) for name, array in made.items()]
+        for name, column in columns.items():
+            arrays.append((prefix + name, make_column(pa, column, values[name], offsets)))
+    names = [name for name, _ in arrays]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(
+                f"{sides[0].path}: column {quote(name)} has the name of one that unpack makes",
+                hint="pass --format jsonl",
+            )
+    return make_table(pa, arrays)
+
+
+def join_sequences(
+    sequences: Sequence[UnpackedSequence], columns: Columns
+) -> tuple[np.ndarray, np.ndarray, dict[str, list[Any]]]:
+    """Return the ids of some sequences, where each begins, and the values of each column."""
+    values = dict[str, list[Any]]()
+    for name, column in columns.items():
+        found = [each.columns[name] for each in sequences]
+        values[name] = list(chain.from_iterable(found)) if column.is_per_token else found
+    ids = [each.ids for each in sequences]
+    return np.concatenate(ids), to_offsets([len(each) for each in ids]), values
+
+
+def iter_unpacked(
+    shards: ShardSet, columns: Columns, progress: Progress | None = None
+) -> Iterator[UnpackedSequence]:
+    """Yield every sequence in the shards once with some of its columns, in ascending order.
+
+    Raises:
+        FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
+            its visits or its pieces have different values, or a piece of it is missing.
+    """
+    progress = progress or Progress()
+    found = _read_indices(shards)
+    indices, starts, _ = found
+    order = np.lexsort((starts, indices))
+    order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows: index -1
+    progress.on_total(len(order))
+    max_visits = shards.max_visits
+    ends = to_offsets([entry["num_sequences"] for entry in shards.manifest["stores"]])[1:].tolist()
+    rows = _iter_rows(shards, columns, order, found, progress)
+    for index, some in groupby(rows, lambda row: row[1].index):
+        try:
+            yield join_rows(columns, some, max_visits[bisect_right(ends, index)])
+        except ValueError as error:
+            raise FolderError(f"{shards.path}: {error}") from error
+
+
+def open_sound(shards: ShardSet, number: int) -> Shard:
+    """Open a shard and check each of its batches.
+
+    Raises:
+        FolderError: a batch is damaged.
+    """
+    shard = shards.open_shard(number)
+    for index in np.flatnonzero(shard.find_unsound()).tolist():
+        shard[index]  # raises the error that describes what is wrong
+    return shard
+
+
+def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
+    """Return the sequence of each row of a shard, int64, -1 for filler rows; a view.
+
+    Raises:
+        FolderError: an index is outside the stores, which have `num_sequences`.
+    """
+    indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
+    outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
+    if len(outside):
+        index = indices[outside[0]]
+        raise FolderError(
+            f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
+        )
+    return indices
+
+
+def join_rows(columns: Columns, rows: Iterator[Piece], max_visits: int) -> UnpackedSequence:
+    """Return the sequence of some rows: the pieces of one or more visits, which must be equal.
+
+    Every visit covers the whole sequence, but each may be cut elsewhere. Rows come by their first
+    token, so each either begins a visit or continues one that ends where it starts.
+
+    Raises:
+        ValueError: the rows are not those of such visits; with a message without the folder.
+    """
+    first, second = next(rows), next(rows, None)
+    if second is None and first[0] == 0:
+        return first[1]
+    ends = dict[int, int]()  # where the visits so far end, and how many of them
+    ids, known, num_visits, cell = bytearray(), dict[str, Any](), 0, first[1].ids.itemsize
+    for start, piece in chain([first], [second] if second else [], rows):
+        index, stop = piece.index, start + len(piece.ids)
+        num_here = ends.pop(start, 0)
+        if num_here > 1:
+            ends[start] = num_here - 1
+        elif start == 0 and num_visits == max_visits:
+            times = "twice" if max_visits == 1 else f"more than {max_visits} times"
+            raise ValueError(f"sequence {index} occurs {times}")
+        elif start == 0:
+            num_visits += 1
+        elif not num_here:
+            expected = min(ends, default=0)
+            raise ValueError(
+                f"a piece of sequence {index} begins at token {start}, expected {expected}"
+            )
+        ends[stop] = ends.get(stop, 0) + 1
+        if not _extend(ids, piece.ids.tobytes(), start * cell):
+            raise ValueError(f"visits of sequence {index} differ in their ids")
+        for name, value in piece.columns.items():
+            if columns[name].is_per_token:
+                is_same = _extend(known.setdefault(name, []), value, start)
+            else:
+                is_same = known.setdefault(name, value) == value
+            if not is_same:
+                of = "visits" if max_visits > 1 else "pieces"
+                raise ValueError(f"{of} of sequence {index} differ in column {quote(name)}")
+    if len(ends) > 1:
+        found = " and ".join(map(str, sorted(ends)[:2]))
+        raise ValueError(f"visits of sequence {index} end at tokens {found}")
+    return UnpackedSequence(index, np.frombuffer(ids, piece.ids.dtype), known)
+
+
+def _extend(known: Any, values: Any, start: int) -> bool:
+    """Append the values after the known ones; return whether those before are equal.
+
+    Args:
+        known, values: a bytearray and bytes, or two lists.
+        start: of the values, at most the number of the known ones.
+    """
+    num_known = len(known) - start
+    if num_known == 0:
+        known.extend(values)
+        return True
+    is_same: bool = known[start : start + len(values)] == values[:num_known]
+    known.extend(values[num_known:])
+    return is_same
+
+
+def _iter_rows(
+    shards: ShardSet,
+    columns: Columns,
+    order: np.ndarray,
+    rows_of: tuple[np.ndarray, np.ndarray, np.ndarray],
+    progress: Progress,
+) -> Iterator[Piece]:
+    """Yield each row in the given order.
+
+    Args:
+        rows_of: the index, start and length of each row of the shards.
+    """
+    indices, starts, lengths = rows_of
+    opened = (shards.open_shard(number) for number in range(shards.num_shards))
+    first_rows = to_offsets([len(shard.tensors["lengths"]) for shard in opened])
+    ends = np.cumsum(lengths[order])
+    first = 0
+    while first < len(order):
+        done = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, done + LIMITS.ids_per_block, "right")), first + 1)
+        last = min(last, first + LIMITS.sequences_per_block)
+        rows = order[first:last]
+        offsets = to_offsets(lengths[rows])
+        ids, values = _read_block(shards, columns, rows, first_rows, offsets)
+        bounds = offsets.tolist()
+        for place, (index, start) in enumerate(
+            zip(indices[rows].tolist(), starts[rows].tolist(), strict=True)
+        ):
+            cells = slice(bounds[place], bounds[place + 1])
+            found = {
+                name: values[name][cells if column.is_per_token else place]
+                for name, column in columns.items()
+            }
+            yield start, UnpackedSequence(index, ids[cells], found)
+        progress.on_advance(last - first)
+        first = last
+
+
+def _read_block(
+    shards: ShardSet,
+    columns: Columns,
+    rows: np.ndarray,
+    first_rows: np.ndarray,
+    offsets: np.ndarray,
+) -> tuple[np.ndarray, dict[str, list[Any]]]:
+    """Read some rows, shard by shard; return their ids and columns."""
+    num_ids, by_row, by_cell = int(offsets[-1]), dict[str, list[Values]](), dict[str, np.ndarray]()
+    ids = np.empty(num_ids, shards.manifest["dtype"])
+    for name, column in columns.items():
+        if column.is_per_token:
+            by_cell[name] = np.empty(num_ids, column.dtype)
+        else:
+            by_row[name] = []
+    numbers = np.searchsorted(first_rows, rows, "right") - 1
+    by_shard = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[by_shard], np.arange(len(first_rows)))
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        some = by_shard[bounds[number] : bounds[number + 1]]
+        shard = shards.open_shard(number)
+        found, starts = rows[some] - first_rows[number], offsets[some]
+        shard.arrays.copy_rows(found, ids, starts)
+        for name, cells in by_cell.items():
+            shard.arrays.copy_rows(found, cells, starts, columns[name].tensor_name)
+        for name, pieces in by_row.items():
+            pieces.append(columns[name].view(shard.tensors).take(found))
+        let_pages_go(shard.tensors["data"])
+    places = np.empty(len(rows), np.int64)
+    places[by_shard] = np.arange(len(rows))
+    values: dict[str, Values] = {**by_cell}
+    values |= {name: join_values(pieces).take(places) for name, pieces in by_row.items()}
+    return ids, {name: columns[name].spell(found) for name, found in values.items()}
+
+
+def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check every batch; return each row's original index, start in its sequence, and length."""
+    num_sequences = shards.num_store_sequences
+    nothing = np.empty(0, np.int64)
+    found, starts, all_lengths = [nothing], [nothing], [nothing]
+    for number in range(shards.num_shards):
+        shard = open_sound(shards, number)
+        indices, lengths = read_original_indices(shard, num_sequences), shard.tensors["lengths"]
+        found.append(indices.copy())  # a view would keep the file of every shard open
+        starts.append(shard.arrays.piece_starts.copy())
+        all_lengths.append(lengths.copy())
+    return np.concatenate(found), np.concatenate(starts), np.concatenate(all_lengths)
