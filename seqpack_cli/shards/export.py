@@ -11,7 +11,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqpack_cli.batching.options import LAYOUTS
-from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice, quote
+from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.locks import remove_left_over
@@ -35,7 +35,7 @@ from seqpack_cli.files.outputs import (
     parse_file,
     publish_alone,
 )
-from seqpack_cli.files.places import NO_FILE, AnyPath, Place, at, parse_place
+from seqpack_cli.files.places import AnyPath, Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
@@ -48,7 +48,6 @@ from seqpack_cli.shards.parquet import (
     make_table,
     write_parquet,
 )
-from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_arrays import ShardArrays
 from seqpack_cli.shards.shard_manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
@@ -56,6 +55,7 @@ from seqpack_cli.shards.split_manifest import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.unpack import (
     check_no_source,
     cut_groups,
+    cut_rows,
     iter_unpacked,
     join_sequences,
     open_sound,
@@ -70,8 +70,6 @@ OTHER_FOLDER = "choose another -o"
 PARQUET = make_kind("export")
 PARQUET_NAME = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000  # of a Parquet file
-MADE = ("input_ids", "attention_mask", "labels")  # columns of Parquet
-DOCUMENT = "document"
 NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
 FLAT = np.dtype("<u2")  # of nanoGPT's ids
@@ -185,27 +183,20 @@ def _check_files(folder: Place, entries: Sequence[Mapping[str, Any]]) -> None:
 def _iter_store(store: TokenStore, progress: Progress) -> Iterator[Block]:
     """Yield the blocks of a token store, none of which has sequences of two parts."""
     progress.on_total(len(store))
-    num_before = 0
     for number, part in enumerate(store.parts):
         _check_files(store.path, part["files"])
         ids, _ = store.view_part(number)
         lengths = store.part_lengths(number).astype(np.int64)
         offsets, documents = to_offsets(lengths), store.number_documents(number)
-        first = 0
-        while first < len(lengths):
-            most = offsets[first] + LIMITS.ids_per_export
-            last = max(int(np.searchsorted(offsets, most, "right")) - 1, first + 1)
-            last = min(last, first + LIMITS.sequences_per_block)
-            rows, cells = slice(first, last), slice(int(offsets[first]), int(offsets[last]))
+        indices = np.arange(len(lengths)) + store.part_offsets[number]
+        for rows in cut_rows(offsets, LIMITS.ids_per_export):
+            cells = slice(*offsets[[rows.start, rows.stop]].tolist())
             columns = dict[str, Any]()
             for name, column in store.columns.items():
                 values = store.view_column(number, name)[cells if column.is_per_token else rows]
                 columns[name] = store.finish_values(number, name, values)
-            indices = np.arange(num_before + first, num_before + last)
-            yield Block(ids[cells], lengths[rows], indices, documents[rows], columns)
-            progress.tell(last - first, cells.stop - cells.start)
-            first = last
-        num_before += len(lengths)
+            yield Block(ids[cells], lengths[rows], indices[rows], documents[rows], columns)
+            progress.tell(rows.stop - rows.start, cells.stop - cells.start)
         store.let_pages_go()
 
 
@@ -224,59 +215,6 @@ def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[Block]:
         first += len(group)
 
 
-class PackedRows(NamedTuple):
-    """Some consecutive rows that several sequences share, without padding."""
-
-    ids: np.ndarray  # [S]
-    lengths: np.ndarray  # int64[M], of the sequences and pieces in them
-    num_sequences: np.ndarray  # int64[N], in each row
-    targets: np.ndarray | None  # uint8[S], which ids are targets; None if all are
-
-
-def _iter_packed_rows(shards: ShardSet, progress: Progress) -> Iterator[PackedRows]:
-    """Yield the rows of shards, in their order, about four million ids at a time.
-
-    Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
-    all padding.
-    """
-    progress.on_total(len(shards))
-    for number, entry in enumerate(shards.manifest["shards"]):
-        _check_files(shards.path, [entry])
-        shard = open_sound(shards, number)
-        cell_offsets, first = shard.tensors["data_offsets"], 0
-        while first < len(shard):
-            most = cell_offsets[first] + LIMITS.ids_per_export
-            last = max(int(np.searchsorted(cell_offsets, most, "right")) - 1, first + 1)
-            rows = _cut_rows(shard, first, last)
-            yield rows
-            progress.tell(last - first, len(rows.ids))
-            first = last
-        let_pages_go(shard.tensors["data"])
-
-
-def _cut_rows(shard: Shard, first: int, last: int) -> PackedRows:
-    """Return the rows of some batches of a shard."""
-    batches = shard.arrays.cut(first, last)
-    num_sequences = batches.num_rows  # a batch is one row
-    if "row_indices" in batches.tensors:
-        rows, batch_of = batches.tensors["row_indices"], batches.batch_of_rows
-        is_first = (rows[1:] != rows[:-1]) | (batch_of[1:] != batch_of[:-1])
-        num_sequences = np.diff(np.flatnonzero(np.concatenate([[True], is_first, [True]])))
-    column = shard.columns.get(TARGETS)
-    return PackedRows(
-        _take_tokens(batches, "data"),
-        batches.tensors["lengths"],
-        num_sequences,
-        None if column is None else _take_tokens(batches, column.tensor_name),
-    )
-
-
-def _take_tokens(batches: ShardArrays, name: str) -> np.ndarray:
-    """Return the values of all tokens of an array that is laid out as `data` is."""
-    values = batches.tensors[name]
-    return values[batches.mask_tokens()] if batches.layout.has_padding else values
-
-
 # Parquet
 
 
@@ -286,23 +224,22 @@ def _export_parquet(task: _Task) -> dict[str, Any]:
     pa = import_pyarrow(output)
     _check_folder(output, overwrite=task.overwrite)
     task.check_no_source(*(output.iterdir() if output.is_dir() else ()))
-    is_packed = False
+    tables = _iter_tables(pa, task)
     if isinstance(source, ShardSet):
         rules = LAYOUTS[source.layout]
-        is_packed = rules.shares_rows and not rules.carries_state
-    tables = _iter_packed_tables(pa, task) if is_packed else _iter_tables(pa, task)
+        if rules.shares_rows and not rules.carries_state:  # streams have no rows of their own
+            tables = _iter_packed_tables(pa, source, task.progress)
     digest = source.digest if isinstance(source, TokenStore) else source.folder.digest
     about = {"source_format": source.manifest["format"], "source_blake3": digest}
     counts = {"num_rows": 0, "num_tokens": 0}
     with _folder_of_files(output, overwrite=task.overwrite) as create:
-        files = list[HashingWriter]()
-        waiting = list(islice(tables, 1))
+        names, waiting = list[str](), list(islice(tables, 1))
         while waiting:
-            files.append(create(f"part-{len(files):05d}.parquet"))
-            filling = _fill_file(files[-1], waiting, tables, counts)
-            write_parquet(files[-1].write, filling, "export", about)
-    names = [str(output / f"part-{number:05d}.parquet") for number in range(len(files))]
-    return {**counts, "files": names}
+            names.append(f"part-{len(names):05d}.parquet")
+            file = create(names[-1])
+            filling = _fill_file(file, waiting, tables, counts)
+            write_parquet(file.write, filling, "export", about)
+    return {**counts, "files": [str(output / name) for name in names]}
 
 
 def _fill_file(
@@ -327,55 +264,71 @@ def _fill_file(
 def _iter_tables(pa: Any, task: _Task) -> Iterator[Any]:
     """Yield tables of one row for each sequence."""
     store = task.source
-    has_documents = isinstance(store, TokenStore) and not all(
-        (store.count_sequences(number) == 1).all() for number in range(store.num_parts)
-    )
-    made = (*MADE, DOCUMENT) if has_documents else MADE
-    columns = {name: each for name, each in store.columns.items() if name != TARGETS}
-    for name in columns:
-        if name in made:
-            is_store = isinstance(store, TokenStore)
-            again = "pack it, export the shards, and pass pack" if is_store else "pack again with"
-            raise OptionError(
-                f"{store.path}: column {quote(name)} has the name of one that export makes "
-                f"({', '.join(MADE)})",
-                hint=f"{again} --drop-column {name}",
-            )
+    hint, has_documents = "pack again with --drop-column {}", False
+    if isinstance(store, TokenStore):
+        hint = "pack it, export the shards, and pass pack --drop-column {}"
+        counts = map(store.count_sequences, range(store.num_parts))
+        has_documents = not all((each == 1).all() for each in counts)
     for block in task.iter_blocks():
         ids, offsets = block.ids.astype(np.int32), to_offsets(block.lengths)
         labels = _make_labels(ids, block.columns.get(TARGETS))
-        arrays = {
-            "input_ids": make_lists(pa, ids, offsets),
-            "attention_mask": make_lists(pa, np.ones(len(ids), np.int8), offsets),
-            "labels": make_lists(pa, labels, offsets),
-        }
+        arrays = [
+            ("input_ids", make_lists(pa, ids, offsets)),
+            ("attention_mask", make_lists(pa, np.ones(len(ids), np.int8), offsets)),
+            ("labels", make_lists(pa, labels, offsets)),
+        ]
         if has_documents:
-            arrays[DOCUMENT] = pa.array(block.documents)
-        for name, column in columns.items():
-            arrays[name] = make_column(pa, column, block.columns[name], offsets)
-        yield make_table(pa, [*arrays.items()])
+            arrays.append(("document", pa.array(block.documents)))
+        for name, column in store.columns.items():
+            if name != TARGETS:
+                array = make_column(pa, column, block.columns[name], offsets)
+                arrays.append((name, array))
+        yield make_table(pa, arrays, store.path, "export", hint=hint)
 
 
-def _iter_packed_tables(pa: Any, task: _Task) -> Iterator[Any]:
-    """Yield tables of one row for each row that several sequences share."""
-    shards = task.source
+def _iter_packed_tables(pa: Any, shards: ShardSet, progress: Progress) -> Iterator[Any]:
+    """Yield tables of one row for each row that several sequences share, in the shards' order.
+
+    Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
+    all padding.
+    """
     others = [name for name in shards.columns if name != TARGETS]
     if others:
-        task.progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
-    assert isinstance(shards, ShardSet)  # noqa: S101 - stores have no rows
-    for rows in _iter_packed_rows(shards, task.progress):
-        ids, starts = rows.ids.astype(np.int32), to_offsets(rows.lengths)
-        of_rows = to_offsets(rows.num_sequences)
-        labels = _make_labels(ids, rows.targets).copy()
-        labels[starts[:-1]] = NO_LABEL
-        positions = expand_ranges(np.zeros(len(rows.lengths), np.int64), rows.lengths)
-        arrays = {
-            "input_ids": make_lists(pa, ids, starts[of_rows]),
-            "labels": make_lists(pa, labels, starts[of_rows]),
-            "seq_lengths": make_lists(pa, rows.lengths.astype(np.int32), of_rows),
-            "position_ids": make_lists(pa, positions.astype(np.int32), starts[of_rows]),
-        }
-        yield make_table(pa, [*arrays.items()])
+        progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
+    progress.on_total(len(shards))
+    for number, entry in enumerate(shards.manifest["shards"]):
+        _check_files(shards.path, [entry])
+        shard = open_sound(shards, number)
+        for some in cut_rows(shard.tensors["data_offsets"], LIMITS.ids_per_export):
+            batches = shard.arrays.cut(some.start, some.stop)
+            is_token = batches.mask_tokens() if batches.layout.has_padding else slice(None)
+            ids = batches.tensors["data"][is_token].astype(np.int32)
+            lengths = batches.tensors["lengths"]
+            starts, of_rows = to_offsets(lengths), to_offsets(_count_sequences(batches))
+            targets = None
+            if TARGETS in shards.columns:
+                targets = batches.tensors[shards.columns[TARGETS].tensor_name][is_token]
+            labels = _make_labels(ids, targets).copy()
+            labels[starts[:-1]] = NO_LABEL
+            positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths)
+            arrays = [
+                ("input_ids", make_lists(pa, ids, starts[of_rows])),
+                ("labels", make_lists(pa, labels, starts[of_rows])),
+                ("seq_lengths", make_lists(pa, lengths.astype(np.int32), of_rows)),
+                ("position_ids", make_lists(pa, positions.astype(np.int32), starts[of_rows])),
+            ]
+            yield make_table(pa, arrays, shards.path, "export")
+            progress.tell(some.stop - some.start, len(ids))
+        let_pages_go(shard.tensors["data"])
+
+
+def _count_sequences(batches: ShardArrays) -> np.ndarray:
+    """Count the sequences of each row that has some, int64[rows]."""
+    if "row_indices" not in batches.tensors:  # a batch is one row
+        return batches.num_rows
+    rows, batch_of = batches.tensors["row_indices"], batches.batch_of_rows
+    is_first = (rows[1:] != rows[:-1]) | (batch_of[1:] != batch_of[:-1])
+    return np.diff(np.flatnonzero(np.concatenate([[True], is_first, [True]])))
 
 
 def _make_labels(ids: np.ndarray, targets: Any) -> np.ndarray:
@@ -398,9 +351,8 @@ def _check_folder(output: Place, *, overwrite: bool) -> None:
         raise FolderError(
             f"{output}: already exists", hint="choose another -o, or pass --overwrite"
         )
-    find_size = at(output).find_sizes()
     for path in found:
-        if not PARQUET_NAME.fullmatch(path.name) or find_size(path.name) == NO_FILE:
+        if not PARQUET_NAME.fullmatch(path.name):
             raise foreign_error(path, PARQUET, hint=OTHER_FOLDER)
         check_kind(path, PARQUET, hint=OTHER_FOLDER)
 
@@ -465,7 +417,7 @@ def _export_megatron(task: _Task) -> dict[str, Any]:
     task.tell_lost_columns("an indexed dataset")
     for path in (data, index):
         at(path.parent).remove_left_overs(path.name)
-    lengths, documents = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    lengths, documents = list[np.ndarray](), list[np.ndarray]()
     with at(prefix.parent).temporary_files() as create:
         data_file, index_file = create(data.name), create(index.name)
         for block in task.iter_blocks():
@@ -506,16 +458,6 @@ def _check_pair(data: Place, index: Place, *, overwrite: bool) -> None:
         )
 
 
-@dataclass
-class _FlatCounts:
-    """What was written for nanoGPT."""
-
-    num_documents: int = 0  # with tokens
-    num_tokens: int = 0
-    num_end_tokens_added: int = 0
-    num_end_tokens_inside: int = 0  # of documents
-
-
 def _export_nanogpt(task: _Task) -> dict[str, Any]:
     """Write one file of uint16 ids without a header, an end token after every document.
 
@@ -531,17 +473,18 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
         at_end=True,
     )
     task.check_no_source(output)
-    counts = _FlatCounts()
+    names = ("documents", "tokens", "end_tokens_added", "end_tokens_inside")
+    counts = dict.fromkeys((f"num_{name}" for name in names), 0)
     with publish_alone(output, end, overwrite=task.overwrite) as file:
         task.tell_lost_columns("nanoGPT's format")
         for ids in _iter_flat(task, eos, counts):
             file.write(np.ascontiguousarray(ids))
-    if counts.num_end_tokens_inside:
+    if counts["num_end_tokens_inside"]:
         task.progress.on_notice(
-            f"{counts.num_end_tokens_inside:,} end tokens (id {eos}) are inside documents: what "
+            f"{counts['num_end_tokens_inside']:,} end tokens (id {eos}) are inside documents: what "
             "looks for end tokens sees as many more documents"
         )
-    return {**asdict(counts), "files": [str(output)]}
+    return {**counts, "files": [str(output)]}
 
 
 def _find_eos(task: _Task) -> int:
@@ -568,7 +511,7 @@ def _find_eos(task: _Task) -> int:
     return eos
 
 
-def _iter_flat(task: _Task, eos: int, counts: _FlatCounts) -> Iterator[np.ndarray]:
+def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.ndarray]:
     """Yield the ids of each block with end tokens.
 
     Tokens with which a sequence repeats the end of the one before (`tokenize --overlap`) are left
@@ -587,11 +530,11 @@ def _iter_flat(task: _Task, eos: int, counts: _FlatCounts) -> Iterator[np.ndarra
             )
         ends = np.cumsum(lengths)[is_last]
         has_end = ids[ends - 1] == eos
-        counts.num_documents += len(ends)
-        counts.num_end_tokens_inside += int((ids == eos).sum() - has_end.sum())
-        counts.num_end_tokens_added += int((~has_end).sum())
+        counts["num_documents"] += len(ends)
+        counts["num_end_tokens_inside"] += int((ids == eos).sum() - has_end.sum())
+        counts["num_end_tokens_added"] += int((~has_end).sum())
         flat = np.insert(ids.astype(FLAT, copy=False), ends[~has_end], eos)
-        counts.num_tokens += len(flat)
+        counts["num_tokens"] += len(flat)
         yield flat
         block = following
 

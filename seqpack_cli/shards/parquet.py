@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from seqpack_cli.errors import MachineError
+from seqpack_cli.errors import MachineError, OptionError, quote
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.outputs import FileKind
+from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.text_values import TextValues
 
 FOOTER_BYTES = 8 << 20  # about 100 for each column of a row group of at least a million ids
-# Values at a time, and bytes of a page: with pyarrow's defaults it takes a fifth more time.
-SETTINGS = {"compression": "zstd", "write_batch_size": 1 << 16, "data_page_size": 4 << 20}
+# Values at a time, and bytes of a page: with pyarrow's defaults writing takes a fifth more time.
+SETTINGS: dict[str, Any] = {"write_batch_size": 1 << 16, "data_page_size": 4 << 20}
+SETTINGS |= {"compression": "zstd", "use_dictionary": False}
+SETTINGS |= {"write_statistics": False, "store_schema": False}
 
 
 def import_pyarrow(output: object) -> Any:
@@ -62,10 +67,7 @@ def make_kind(command: str) -> FileKind:
 
 
 def write_parquet(
-    write: Callable[[bytes], object],
-    tables: Iterator[Any],
-    command: str,
-    about: Mapping[str, Any],
+    write: Callable[[bytes], object], tables: Iterator[Any], command: str, about: Mapping[str, Any]
 ) -> int:
     """Write at least one table to a Parquet file, each as a row group; return the number of rows.
 
@@ -75,21 +77,11 @@ def write_parquet(
         about: what else the mark says.
     """
     pa = import_pyarrow("output")
-    table = next(tables)
-    num_rows, name = 0, f"seqpack.{command}"
-    dictionary = [_name_leaf(pa, field) for field in table.schema if not _holds_ids(pa, field)]
-    with pa.parquet.ParquetWriter(
-        pa.PythonFile(_Sink(write), mode="w"),
-        table.schema,
-        use_dictionary=dictionary,
-        write_statistics=False,
-        store_schema=False,
-        **SETTINGS,
-    ) as writer:
-        while table is not None:
+    first, num_rows, name = next(tables), 0, f"seqpack.{command}"
+    with pa.parquet.ParquetWriter(_Sink(write), first.schema, **SETTINGS) as writer:
+        for table in chain([first], tables):
             writer.write_table(table)
             num_rows += table.num_rows
-            table = next(tables, None)
         mark = {"format": name, **about, "num_rows": num_rows}
         writer.add_key_value_metadata({name: encode_json(mark)})
     return num_rows
@@ -109,17 +101,23 @@ class _Sink(io.RawIOBase):
         return len(data)
 
 
-def _holds_ids(pa: Any, field: Any) -> bool:
-    return bool(pa.types.is_list(field.type) and field.type.value_type == pa.int32())
+def make_table(
+    pa: Any, arrays: Sequence[tuple[str, Any]], path: Place, command: str, *, hint: str = ""
+) -> Any:
+    """Return a table of named columns, none of which has a missing value.
 
+    Args:
+        path, command: what is written, and by which command, for errors.
+        hint: what to do if two columns have the same name, which stands for `{}`.
 
-def _name_leaf(pa: Any, field: Any) -> str:
-    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-
-
-def make_table(pa: Any, arrays: Sequence[tuple[str, Any]]) -> Any:
-    """Return a table of named columns, none of which has a missing value."""
+    Raises:
+        OptionError: two columns have the same name.
+    """
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays]
+    name, number = Counter(name for name, _ in arrays).most_common(1)[0]
+    if number > 1:
+        what = f"column {quote(name)} has the name of one that {command} makes"
+        raise OptionError(f"{path}: {what}", hint=hint.format(name))
     return pa.Table.from_arrays([array for _, array in arrays], schema=pa.schema(fields))
 
 
@@ -144,7 +142,12 @@ def make_column(pa: Any, column: Column, values: Any, offsets: np.ndarray) -> An
             `Column.spell` returns it.
         offsets: of the sequences.
     """
-    kind = _find_type(pa, column)
+    if column.is_text:
+        kind = pa.large_string()
+    elif column.class_names is None:
+        kind = pa.from_numpy_dtype(column.dtype)
+    else:
+        kind = pa.array(column.class_names or [""]).type
     if isinstance(values, TextValues):
         first, last = int(values.offsets[0]), int(values.offsets[-1])
         data = np.ascontiguousarray(values.data[first:last])
@@ -156,16 +159,3 @@ def make_column(pa: Any, column: Column, values: Any, offsets: np.ndarray) -> An
         names = pa.array(column.class_names, type=kind)
         array = names.take(pa.array(values, mask=values < 0))
     return make_lists(pa, array, offsets, may_miss=True) if column.is_per_token else array
-
-
-def _find_type(pa: Any, column: Column) -> Any:
-    if column.is_text:
-        return pa.large_string()
-    if column.class_names is None:
-        return pa.from_numpy_dtype(column.dtype)
-    kinds = set(map(type, column.class_names))
-    if kinds <= {str}:
-        return pa.string()
-    if kinds == {bool}:
-        return pa.bool_()
-    return pa.int64() if kinds == {int} else pa.float64()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER, SIDES
-from seqpack_cli.errors import FolderError, OptionError, SeqpackError, check_choice, quote
+from seqpack_cli.errors import FolderError, SeqpackError, check_choice, quote
 from seqpack_cli.files.json_files import encode_json, read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import let_pages_go
@@ -260,14 +261,7 @@ def _make_rows_table(
         arrays += [(prefix + name, array) for name, array in made.items()]
         for name, column in columns.items():
             arrays.append((prefix + name, make_column(pa, column, values[name], offsets)))
-    names = [name for name, _ in arrays]
-    for name in names:
-        if names.count(name) > 1:
-            raise OptionError(
-                f"{sides[0].path}: column {quote(name)} has the name of one that unpack makes",
-                hint="pass --format jsonl",
-            )
-    return make_table(pa, arrays)
+    return make_table(pa, arrays, sides[0].path, "unpack", hint="pass --format jsonl")
 
 
 def join_sequences(
@@ -287,24 +281,37 @@ def iter_unpacked(
 ) -> Iterator[UnpackedSequence]:
     """Yield every sequence in the shards once with some of its columns, in ascending order.
 
+    Sequences are whole: tokens that repeat the piece before (`tokenize --overlap`) are included.
+
     Raises:
         FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
             its visits or its pieces have different values, or a piece of it is missing.
     """
     progress = progress or Progress()
-    found = _read_indices(shards)
-    indices, starts, _ = found
-    order = np.lexsort((starts, indices))
-    order = order[np.searchsorted(indices, 0, sorter=order) :]  # without filler rows: index -1
+    found = [_read_places(shards, number) for number in range(shards.num_shards)]
+    first_rows = to_offsets([places.shape[1] for places in found])
+    places = np.concatenate([np.empty((3, 0), np.int64), *found], axis=1)
+    order = np.lexsort((places[1], places[0]))
+    order = order[np.searchsorted(places[0], 0, sorter=order) :]  # without filler rows: index -1
     progress.on_total(len(order))
     max_visits = shards.max_visits
     ends = to_offsets([entry["num_sequences"] for entry in shards.manifest["stores"]])[1:].tolist()
-    rows = _iter_rows(shards, columns, order, found, progress)
-    for index, some in groupby(rows, lambda row: row[1].index):
+    pieces = _iter_pieces(shards, columns, order, first_rows, places, progress)
+    for index, some in groupby(pieces, lambda piece: piece[1].index):
         try:
-            yield join_rows(columns, some, max_visits[bisect_right(ends, index)])
+            yield join_pieces(columns, [*some], max_visits[bisect_right(ends, index)])
         except ValueError as error:
             raise FolderError(f"{shards.path}: {error}") from error
+
+
+def _read_places(shards: ShardSet, number: int) -> np.ndarray:
+    """Check every batch of a shard; return each row's original index, start and length, [3, rows].
+
+    A copy: views would keep the file of every shard open.
+    """
+    shard = open_sound(shards, number)
+    indices = read_original_indices(shard, shards.num_store_sequences)
+    return np.stack([indices, shard.arrays.piece_starts, shard.tensors["lengths"]])
 
 
 def open_sound(shards: ShardSet, number: int) -> Shard:
@@ -335,116 +342,104 @@ def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
     return indices
 
 
-def join_rows(columns: Columns, rows: Iterator[Piece], max_visits: int) -> UnpackedSequence:
-    """Return the sequence of some rows: the pieces of one or more visits, which must be equal.
+def join_pieces(columns: Columns, pieces: list[Piece], max_visits: int) -> UnpackedSequence:
+    """Return the sequence of its pieces: those of one or more visits, which must be equal.
 
-    Every visit covers the whole sequence, but each may be cut elsewhere. Rows come by their first
-    token, so each either begins a visit or continues one that ends where it starts.
+    Every visit covers the whole sequence, but each may be cut elsewhere.
 
     Raises:
-        ValueError: the rows are not those of such visits; with a message without the folder.
+        ValueError: the pieces are not those of such visits; with a message without the folder.
     """
-    first, second = next(rows), next(rows, None)
-    if second is None and first[0] == 0:
-        return first[1]
-    ends = dict[int, int]()  # where the visits so far end, and how many of them
-    ids, known, num_visits, cell = bytearray(), dict[str, Any](), 0, first[1].ids.itemsize
-    for start, piece in chain([first], [second] if second else [], rows):
-        index, stop = piece.index, start + len(piece.ids)
-        num_here = ends.pop(start, 0)
-        if num_here > 1:
-            ends[start] = num_here - 1
-        elif start == 0 and num_visits == max_visits:
-            times = "twice" if max_visits == 1 else f"more than {max_visits} times"
-            raise ValueError(f"sequence {index} occurs {times}")
-        elif start == 0:
-            num_visits += 1
-        elif not num_here:
-            expected = min(ends, default=0)
-            raise ValueError(
-                f"a piece of sequence {index} begins at token {start}, expected {expected}"
-            )
-        ends[stop] = ends.get(stop, 0) + 1
-        if not _extend(ids, piece.ids.tobytes(), start * cell):
+    start, sequence = pieces[0]
+    if start == 0 and len(pieces) == 1:
+        return sequence
+    index = sequence.index
+    begins = Counter(start for start, _ in pieces)
+    ends = Counter(start + len(piece.ids) for start, piece in pieces)
+    length, num_visits = max(ends), begins[0]
+    if num_visits > max_visits:
+        times = "twice" if max_visits == 1 else f"more than {max_visits} times"
+        raise ValueError(f"sequence {index} occurs {times}")
+    begins[length] += num_visits  # where a visit ends, another one may begin
+    ends[0] += num_visits
+    for place in sorted({*begins, *ends}):
+        if begins[place] != ends[place]:
+            message = f"pieces of sequence {index} do not follow one another at token {place}"
+            raise ValueError(message)
+    ids = np.empty(length, sequence.ids.dtype)
+    values = dict(sequence.columns)
+    per_token = {name: [None] * length for name in values if columns[name].is_per_token}
+    values |= per_token
+    for start, piece in pieces:
+        ids[start : start + len(piece.ids)] = piece.ids
+        for name, known in per_token.items():
+            known[start : start + len(piece.ids)] = piece.columns[name]
+    of = "visits" if max_visits > 1 else "pieces"
+    for start, piece in pieces:
+        cells = slice(start, start + len(piece.ids))
+        if (ids[cells] != piece.ids).any():
             raise ValueError(f"visits of sequence {index} differ in their ids")
         for name, value in piece.columns.items():
-            if columns[name].is_per_token:
-                is_same = _extend(known.setdefault(name, []), value, start)
-            else:
-                is_same = known.setdefault(name, value) == value
-            if not is_same:
-                of = "visits" if max_visits > 1 else "pieces"
+            if value != (values[name][cells] if name in per_token else values[name]):
                 raise ValueError(f"{of} of sequence {index} differ in column {quote(name)}")
-    if len(ends) > 1:
-        found = " and ".join(map(str, sorted(ends)[:2]))
-        raise ValueError(f"visits of sequence {index} end at tokens {found}")
-    return UnpackedSequence(index, np.frombuffer(ids, piece.ids.dtype), known)
+    return UnpackedSequence(index, ids, values)
 
 
-def _extend(known: Any, values: Any, start: int) -> bool:
-    """Append the values after the known ones; return whether those before are equal.
+def cut_rows(offsets: np.ndarray, max_ids: int) -> Iterator[slice]:
+    """Yield ranges of rows that together have at most a number of ids, or are one row.
 
     Args:
-        known, values: a bytearray and bytes, or two lists.
-        start: of the values, at most the number of the known ones.
+        offsets: where each row begins, and the end of the last.
     """
-    num_known = len(known) - start
-    if num_known == 0:
-        known.extend(values)
-        return True
-    is_same: bool = known[start : start + len(values)] == values[:num_known]
-    known.extend(values[num_known:])
-    return is_same
-
-
-def _iter_rows(
-    shards: ShardSet,
-    columns: Columns,
-    order: np.ndarray,
-    rows_of: tuple[np.ndarray, np.ndarray, np.ndarray],
-    progress: Progress,
-) -> Iterator[Piece]:
-    """Yield each row in the given order.
-
-    Args:
-        rows_of: the index, start and length of each row of the shards.
-    """
-    indices, starts, lengths = rows_of
-    opened = (shards.open_shard(number) for number in range(shards.num_shards))
-    first_rows = to_offsets([len(shard.tensors["lengths"]) for shard in opened])
-    ends = np.cumsum(lengths[order])
     first = 0
-    while first < len(order):
-        done = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, done + LIMITS.ids_per_block, "right")), first + 1)
-        last = min(last, first + LIMITS.sequences_per_block)
-        rows = order[first:last]
-        offsets = to_offsets(lengths[rows])
-        ids, values = _read_block(shards, columns, rows, first_rows, offsets)
-        bounds = offsets.tolist()
-        for place, (index, start) in enumerate(
-            zip(indices[rows].tolist(), starts[rows].tolist(), strict=True)
-        ):
-            cells = slice(bounds[place], bounds[place + 1])
-            found = {
-                name: values[name][cells if column.is_per_token else place]
-                for name, column in columns.items()
-            }
-            yield start, UnpackedSequence(index, ids[cells], found)
-        progress.on_advance(last - first)
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + max_ids, "right")) - 1
+        last = min(max(last, first + 1), first + LIMITS.sequences_per_block)
+        yield slice(first, last)
         first = last
 
 
-def _read_block(
+def _iter_pieces(
+    shards: ShardSet,
+    columns: Columns,
+    order: np.ndarray,
+    first_rows: np.ndarray,
+    places: np.ndarray,
+    progress: Progress,
+) -> Iterator[Piece]:
+    """Yield the piece in each row in the given order.
+
+    Args:
+        first_rows: of the shards, of all rows.
+        places: of all rows; see `_read_places`.
+    """
+    all_offsets = to_offsets(places[2, order])
+    for block in cut_rows(all_offsets, LIMITS.ids_per_block):
+        rows = order[block]
+        offsets = all_offsets[block.start : block.stop + 1] - all_offsets[block.start]
+        ids, values = _read_rows(shards, columns, rows, first_rows, offsets)
+        bounds, (indices, starts, _) = offsets.tolist(), places[:, rows].tolist()
+        for row, (index, start) in enumerate(zip(indices, starts, strict=True)):
+            cells = slice(bounds[row], bounds[row + 1])
+            found = {
+                name: values[name][cells if column.is_per_token else row]
+                for name, column in columns.items()
+            }
+            yield start, UnpackedSequence(index, ids[cells], found)
+        progress.on_advance(len(rows))
+
+
+def _read_rows(
     shards: ShardSet,
     columns: Columns,
     rows: np.ndarray,
     first_rows: np.ndarray,
     offsets: np.ndarray,
 ) -> tuple[np.ndarray, dict[str, list[Any]]]:
-    """Read some rows, shard by shard; return their ids and columns."""
-    num_ids, by_row, by_cell = int(offsets[-1]), dict[str, list[Values]](), dict[str, np.ndarray]()
+    """Read some rows, shard by shard; return their ids and columns, laid end to end."""
+    num_ids = int(offsets[-1])
     ids = np.empty(num_ids, shards.manifest["dtype"])
+    by_cell, by_row = dict[str, np.ndarray](), dict[str, list[Values]]()
     for name, column in columns.items():
         if column.is_per_token:
             by_cell[name] = np.empty(num_ids, column.dtype)
@@ -452,9 +447,8 @@ def _read_block(
             by_row[name] = []
     numbers = np.searchsorted(first_rows, rows, "right") - 1
     by_shard = np.argsort(numbers, kind="stable")
-    bounds = np.searchsorted(numbers[by_shard], np.arange(len(first_rows)))
-    for number in np.flatnonzero(np.diff(bounds)).tolist():
-        some = by_shard[bounds[number] : bounds[number + 1]]
+    for some in np.split(by_shard, np.flatnonzero(np.diff(numbers[by_shard])) + 1):
+        number = int(numbers[some[0]])
         shard = shards.open_shard(number)
         found, starts = rows[some] - first_rows[number], offsets[some]
         shard.arrays.copy_rows(found, ids, starts)
@@ -463,22 +457,7 @@ def _read_block(
         for name, pieces in by_row.items():
             pieces.append(columns[name].view(shard.tensors).take(found))
         let_pages_go(shard.tensors["data"])
-    places = np.empty(len(rows), np.int64)
-    places[by_shard] = np.arange(len(rows))
+    places = np.argsort(by_shard)
     values: dict[str, Values] = {**by_cell}
     values |= {name: join_values(pieces).take(places) for name, pieces in by_row.items()}
     return ids, {name: columns[name].spell(found) for name, found in values.items()}
-
-
-def _read_indices(shards: ShardSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check every batch; return each row's original index, start in its sequence, and length."""
-    num_sequences = shards.num_store_sequences
-    nothing = np.empty(0, np.int64)
-    found, starts, all_lengths = [nothing], [nothing], [nothing]
-    for number in range(shards.num_shards):
-        shard = open_sound(shards, number)
-        indices, lengths = read_original_indices(shard, num_sequences), shard.tensors["lengths"]
-        found.append(indices.copy())  # a view would keep the file of every shard open
-        starts.append(shard.arrays.piece_starts.copy())
-        all_lengths.append(lengths.copy())
-    return np.concatenate(found), np.concatenate(starts), np.concatenate(all_lengths)
