@@ -23,7 +23,7 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.text_values import TextValues
 
-FOOTER_BYTES = 8 << 20  # about 100 for each column of a row group of at least a million ids
+FOOTER_BYTES = 32 << 20  # about 100 for each column of a row group: 300 million short sequences
 # Values at a time, and bytes of a page: with pyarrow's defaults writing takes a fifth more time.
 SETTINGS: dict[str, Any] = {"write_batch_size": 1 << 16, "data_page_size": 4 << 20}
 SETTINGS |= {"compression": "zstd", "use_dictionary": False}
