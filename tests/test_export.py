@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command import run
+from page_sets import change_shard
 
 ONE = ("--num-workers", 1)
 OUTPUTS = {
@@ -174,3 +177,23 @@ def test_what_a_killed_export_left_beside_a_new_folder_is_removed(folder: Path) 
     assert run("export", "tokens", "-o", "made/out").exit_code == 0
     assert [*files_of(folder / "made")] == ["out/part-00000.parquet"]
     assert not left.exists()
+
+
+def test_error_about_a_repeated_end_names_the_sequence(folder: Path) -> None:
+    """Its number in the store, whatever is before it in the shards."""
+    lines = [{"text": "abcdefgh"}, {"text": "x"}, {"text": "ijklmnop"}]
+    Path("a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cut = ("--max-length", 4, "--overlap", 1, *ONE)
+    assert run("tokenize", "a.jsonl", "-o", "cut", *cut).exit_code == 0
+    words = ("--drop-shorter", 2, "--layout", "padded", "--batch-size", 9, *ONE)
+    assert run("pack", "cut", "-o", "packed", *words).exit_code == 0
+
+    def repeat_all(arrays: dict[str, np.ndarray]) -> None:
+        row = arrays["original_indices"].tolist().index(5)
+        arrays["column.overlap"][row] = 4
+
+    change_shard(Path("packed"), repeat_all)
+    for words in (("export", "packed", "--to", "nanogpt"), ("unpack", "packed")):
+        result = run(*words, "-o", "made/out")
+        message = "packed: sequence 5: column 'overlap' is 4, expected less than its 4 tokens"
+        assert (result.exit_code, message in result.stderr) == (4, True), result.stderr
