@@ -2,15 +2,17 @@
 
 python benchmarks/bench_export.py STORE [--to FORMAT] [--runs 3]
 
-Rivals on the same work: for `parquet` pyarrow's own writer with three settings, on the same tables;
-for `megatron` and `nanogpt` a copy of the ids with fsync. Processor seconds and wall seconds; MB
-are those of the store's ids. The files are read from the system's cache. Not measured: the start of
-Python (0.4 s with pyarrow), and the first reading from the disk.
+Rivals on the same work: for `parquet` pyarrow's writer with other settings, on the same tables; for
+`megatron` and `nanogpt` a copy of the ids with fsync. Processor seconds and wall seconds; MB are
+those of the store's ids. The files are read from the system's cache. Run it with PYTHONPATH at
+another checkout to compare versions. Not measured: the start of Python (0.4 s with pyarrow), and
+the first reading from the disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -25,21 +27,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from machine import describe_machine
 
-from seqpack_cli import export, open_store
-from seqpack_cli.shards.exports.arrow_tables import SequenceTables
-from seqpack_cli.shards.exports.formats import FORMATS
-from seqpack_cli.shards.exports.parquet_files import open_parquet
-from seqpack_cli.shards.exports.source import StoreSource
-from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli import TokenStore, export, open_store
 
-LISTS = ("input_ids", "labels")
-SPLIT = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in LISTS}
+FORMATS = ("parquet", "megatron", "nanogpt")
+LISTS = [f"{name}.list.element" for name in ("input_ids", "labels")]
+ZSTD = {"compression": "zstd", "write_statistics": False, "store_schema": False}
+PAGES = {"write_batch_size": 1 << 16, "data_page_size": 4 << 20}
+MASK = {"use_dictionary": ["attention_mask.list.element"]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "pyarrow, its defaults": {},
-    "pyarrow, plain": {"compression": "none", "use_dictionary": False, "write_statistics": False},
+    "pyarrow, dictionaries, zstd": {**ZSTD, **PAGES},
+    "pyarrow, plain, zstd": {**ZSTD, **PAGES, **MASK},
     "pyarrow, split bytes, zstd": {
-        **{"compression": "zstd", "use_dictionary": ["attention_mask.list.element"]},
-        **{"column_encoding": SPLIT, "write_statistics": False, "write_batch_size": 8192},
+        **{**ZSTD, **PAGES, **MASK},
+        "column_encoding": dict.fromkeys(LISTS, "BYTE_STREAM_SPLIT"),
     },
 }
 
@@ -65,28 +66,17 @@ def measure(name: str, work: Callable[[], object], output: Path, runs: int, num_
     )
 
 
-def write_with_pyarrow(store: TokenStore, path: Path, settings: dict[str, Any]) -> None:
-    """Write the tables that export makes with pyarrow's writer."""
-    source = StoreSource(store)
-    tables = SequenceTables(pa, store.columns, has_documents=source.num_documents is not None)
-    made = map(tables.make, source.iter_blocks())
-    first = next(made)
-    with pq.ParquetWriter(path, first.schema, **settings) as writer:
-        writer.write_table(first)
-        for table in made:
+def read_tables(folder: Path) -> list[pa.Table]:
+    """Read what export wrote, a table for each row group."""
+    files = map(pq.ParquetFile, sorted(folder.iterdir()))
+    return [file.read_row_group(n) for file in files for n in range(file.num_row_groups)]
+
+
+def write_with_pyarrow(tables: list[pa.Table], path: Path, settings: dict[str, Any]) -> None:
+    """Write tables with pyarrow's writer."""
+    with pq.ParquetWriter(path, tables[0].schema, **settings) as writer:
+        for table in tables:
             writer.write_table(table)
-
-
-def write_with_ours(store: TokenStore, path: Path) -> None:
-    """Write the same file with our writer, without checks."""
-    source = StoreSource(store)
-    tables = SequenceTables(pa, store.columns, has_documents=source.num_documents is not None)
-    made = map(tables.make, source.iter_blocks())
-    first = next(made)
-    with path.open("wb") as file, open_parquet(file.write, first.schema) as writer:
-        writer.write(first)
-        for table in made:
-            writer.write(table)
 
 
 def copy_ids(store: TokenStore, path: Path) -> None:
@@ -118,10 +108,9 @@ def main() -> None:
 
             measure(f"export --to {to}", run_export, output, options.runs, num_bytes)
             if to == "parquet":
-                ours = lambda: write_with_ours(store, output)  # noqa: E731
-                measure("its writer alone", ours, output, options.runs, num_bytes)
+                tables = read_tables(output)
                 for setting, values in SETTINGS.items():
-                    rival = lambda values=values: write_with_pyarrow(store, output, values)  # noqa: E731
+                    rival = functools.partial(write_with_pyarrow, tables, output, values)
                     measure(setting, rival, output, options.runs, num_bytes)
             else:
                 copy = lambda: copy_ids(store, output)  # noqa: E731

@@ -34,7 +34,7 @@ from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels, make_title
 from seqpack_cli.reporting.pictures.picture import save_picture
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpack import iter_unpacked
 
 
 @click.command()
@@ -82,7 +82,7 @@ def measure(
             lambda: are_equal(store_path, copy),
         ),
         "unpack": (
-            lambda: sum(int(ids[0]) for _, ids in iter_sequences(open_shards(shards_path))),
+            lambda: sum(int(each.ids[0]) for each in iter_unpacked(open_shards(shards_path), {})),
             lambda: unpack_with_torch(shards_path),
         ),
         "diff, shards in other batches": (

@@ -41,7 +41,7 @@ from seqpack_cli.corpus.find_files import find_sources
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import SourceRange
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpack import iter_unpacked
 
 TEXTS_PER_CALL = 1000
 HERE = Executor(num_workers=1)
@@ -123,7 +123,7 @@ def measure(
             for mine, other in zip(ours, theirs, strict=True):
                 ids = mine.sequences.data if layout == "packed" else mine.ids
                 assert torch.equal(ids, other[0])
-        timed("unpack", lambda: list(iter_sequences(open_shards(folder / "packed"))), run)
+        timed("unpack", lambda: list(iter_unpacked(open_shards(folder / "packed"), {})), run)
     return times
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from seqpack_cli.reporting.differences import diff
     from seqpack_cli.reporting.plans import plan
     from seqpack_cli.runs.workers import Executor, Progress, WorkerDiedError
-    from seqpack_cli.shards.exports.export_run import export
+    from seqpack_cli.shards.export import export
     from seqpack_cli.shards.layouts import Batch
     from seqpack_cli.shards.pack import pack
     from seqpack_cli.shards.packed import PackedBatch, pack_sequence, unpack_sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from seqpack_cli.shards.shard import Shard
     from seqpack_cli.shards.shard_set import ShardSet, open_shards
     from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
-    from seqpack_cli.shards.unpack_run import unpack
+    from seqpack_cli.shards.unpack import unpack
     from seqpack_cli.tokens.columns import Column
     from seqpack_cli.tokens.import_ids import import_store
     from seqpack_cli.tokens.options import (
@@ -147,7 +147,7 @@ _MODULE_OF = {
     "collate_padded": "training.collate",
     "collate_varlen": "training.collate",
     "diff": "reporting.differences",
-    "export": "shards.exports.export_run",
+    "export": "shards.export",
     "import_store": "tokens.import_ids",
     "inspect": "reporting.contents",
     "open_shards": "shards.shard_set",
@@ -158,7 +158,7 @@ _MODULE_OF = {
     "plan": "reporting.plans",
     "tokenize": "tokens.tokenize_run",
     "train_tokenizer": "tokens.train_tokenizer",
-    "unpack": "shards.unpack_run",
+    "unpack": "shards.unpack",
     "unpack_sequence": "shards.packed",
     "unpad_sequence": "shards.padded",
     "verify": "verification.verify_run",

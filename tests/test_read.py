@@ -338,18 +338,12 @@ def read_parquet(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 
 def check_marks(marks: list[dict[str, Any]], folder: Path, source: Exported) -> None:
-    """Check that files say what they were made from, and which rows and documents they hold."""
-    rows = [pq.read_metadata(file).num_rows for file in sorted(folder.iterdir())]
-    assert [mark["num_rows"] for mark in marks] == rows
-    assert [mark["first_row"] for mark in marks] == np.cumsum([0, *rows])[:-1].tolist()
-    for mark in marks:
-        assert mark["source_format"] == source.manifest["format"]
-        data = (source.path / "manifest.json").read_bytes()
-        assert mark["source_blake3"] == blake3(data).hexdigest()
-    if source.has_documents:
-        ranges = [mark["documents"] for mark in marks]
-        assert (ranges[0][0], ranges[-1][1]) == (0, source.num_documents)
-        assert all(first[1] == second[0] for first, second in pairwise(ranges))
+    """Check that files say what they were made from, and how many rows they hold."""
+    digest = blake3((source.path / "manifest.json").read_bytes()).hexdigest()
+    about = {"format": "seqpack.export", "source_format": source.manifest["format"]}
+    for mark, file in zip(marks, sorted(folder.iterdir()), strict=True):
+        num_rows = pq.read_metadata(file).num_rows
+        assert mark == {**about, "source_blake3": digest, "num_rows": num_rows}
 
 
 def check_parquet(sets: Sets, name: str, folder: Path) -> None:
@@ -562,7 +556,8 @@ def test_column_with_the_name_of_one_that_is_made_is_refused(
     result = run(command, tmp_path / "shards", "-o", tmp_path / "out", *options)
     assert result.exit_code == 2
     assert f"column '{made}' has the name of one" in result.stderr
-    assert ("--drop-column" in result.stderr) == (command == "export")
+    hint = f"--drop-column {made}" if command == "export" else "--format jsonl"
+    assert hint in result.stderr
 
 
 @pytest.mark.filterwarnings("ignore")  # of the reader's imports

@@ -194,6 +194,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
         "split": ("pack", store, "--split", "a=0.5,b=0.5", "--batch-size", 4, *one),
         "nanogpt": ("export", store, "--to", "nanogpt"),
         "megatron": ("export", store, "--to", "megatron"),
+        "parquet": ("export", store),
         "unpack": ("unpack", folder / "shards"),
         "train": ("train-tokenizer", folder / "text.txt", "--vocab-size", 300, *SKIP),
     }
@@ -492,7 +493,10 @@ def test_nothing_is_lost_whichever_call_goes_wrong(
 
 @pytest.mark.parametrize(
     ("name", "replaces"),
-    [("megatron", True), ("nanogpt", False), ("unpack", True), ("unpack", False), ("train", False)],
+    [
+        *(("megatron", True), ("nanogpt", False), ("unpack", True), ("unpack", False)),
+        *(("parquet", False), ("train", False)),
+    ],
 )
 def test_export_can_be_run_again_whichever_call_goes_wrong(
     work: Work, place: Path, name: str, replaces: bool

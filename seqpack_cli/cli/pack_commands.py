@@ -27,7 +27,6 @@ from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.runs.options import RUN, make_options
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.exports.formats import FORMATS
 
 decoder_option = click.option(
     "--decoder",
@@ -214,7 +213,7 @@ def unpack_command(
         seqpack unpack shards --text -o pairs.jsonl
     """
     from seqpack_cli.shards.shard_set import open_shards
-    from seqpack_cli.shards.unpack_run import choose_side, unpack, write_sequences
+    from seqpack_cli.shards.unpack import choose_side, unpack, write_sequences
 
     if as_json and str(output) == "-":
         raise OptionError(
@@ -242,7 +241,7 @@ def unpack_command(
 @output_option("Folder (parquet), prefix (megatron) or file (nanogpt) to write.")
 @click.option(
     "--to",
-    type=click.Choice(FORMATS),
+    type=click.Choice(["parquet", "megatron", "nanogpt"]),
     default="parquet",
     show_default=True,
     help="Format to write. parquet: a folder of Parquet files, which load_dataset of the package "
@@ -271,10 +270,9 @@ def export_command(
     PATH is a token store, or shards that pack wrote, such as one split. Documents of a token store
     stay whole, also those that tokenize --max-length cut into several sequences. Shards do not
     know documents: each sequence becomes a document, in the order of the token stores. Shards of
-    pairs are refused: unpack writes both sides. The tokenizer is not needed. Every file is read
-    back and compared with PATH before it appears.
-    megatron and nanogpt write a record beside their files, OUT.export.json: --overwrite replaces
-    exactly the files that it describes.
+    pairs are refused: unpack writes both sides. The tokenizer is not needed. --overwrite replaces
+    only a folder of Parquet files that export wrote, an indexed dataset, or uint16 ids that end
+    with the same end token, and never an input of the token store.
 
     parquet has one row per sequence: input_ids, attention_mask, labels (-100 where a token is not
     a target; not shifted), and the columns that tokenize --keep made. From shards with --layout
@@ -289,9 +287,9 @@ def export_command(
     For nanoGPT:
         seqpack export splits/train -o train.bin --to nanogpt
     """
-    from seqpack_cli.shards.exports.export_run import export
+    from seqpack_cli.shards.export import export
 
-    with show_progress("export", "B", quiet=quiet) as progress:
+    with show_progress("export", "row", quiet=quiet) as progress:
         found = export(path, output, to=to, eos=eos, overwrite=overwrite, progress=progress)
     nouns = [noun for noun in ("document", "sequence", "row", "token") if f"num_{noun}s" in found]
     counts = [count(found[f"num_{noun}s"], noun) for noun in nouns]

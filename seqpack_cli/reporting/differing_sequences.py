@@ -21,7 +21,7 @@ from seqpack_cli.reporting.store_blocks import iter_blocks, read_block_column, v
 from seqpack_cli.reporting.texts import decode_rows, open_texts
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.unpacked import UnpackedSequence, iter_unpacked
+from seqpack_cli.shards.unpack import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.store import TokenStore
 
 NUM_AROUND = 8  # ids shown before and after the first that differs

@@ -16,7 +16,7 @@ import numpy as np
 from seqpack_cli.reporting.opened import Opened, describe_origin, find_store
 from seqpack_cli.reporting.text_hashes import TextHashes, cut_ranges
 from seqpack_cli.shards.shard_set import ShardSet
-from seqpack_cli.shards.unpacked import read_original_indices
+from seqpack_cli.shards.unpack import read_original_indices
 from seqpack_cli.tokens.store import TokenStore
 
 MAX_EXAMPLES = 3

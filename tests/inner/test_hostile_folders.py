@@ -43,7 +43,7 @@ from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting.rows import describe_sequence
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
 
@@ -280,7 +280,7 @@ def test_sequence_of_many_pieces_is_read_in_time(tmp_path: Path, use: str, count
     shards = open_shards(path)
     with limited(seconds=15):
         if use == "unpack":
-            assert [len(ids) for _, ids in iter_sequences(shards)] == [count]
+            assert [len(each.ids) for each in iter_unpacked(shards, {})] == [count]
         else:
             assert describe_sequence(shards, 0)["length"] == count
 

@@ -35,7 +35,7 @@ from seqpack_cli.shards.padded import PaddedBatch
 from seqpack_cli.shards.selection import SelectedStore
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.shared_rows import VarlenBatch
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.store import open_store, open_stores
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
@@ -332,7 +332,7 @@ def assert_ledger_adds_up(path: Path, manifest: dict[str, Any], values: dict[str
     for name in COUNTS:
         assert sum(entry[name] for entry in manifest["shards"]) == ledger[name]
     assert max(entry["longest"] for entry in manifest["shards"]) == max(row[2] for row in kept)
-    found = [(index, ids.tolist()) for index, ids in iter_sequences(shards)]
+    found = [(each.index, each.ids.tolist()) for each in iter_unpacked(shards, {})]
     assert found == [(index, tokens[index].tolist()) for index in sorted(indices)]
     missing = [len(ids) for index, ids in enumerate(tokens) if index not in indices]
     assert sum(ledger["num_dropped_sequences"].values()) == len(missing)

@@ -30,7 +30,7 @@ from seqpack_cli import (
     verify,
 )
 from seqpack_cli.errors import OptionError
-from seqpack_cli.shards.unpack_run import write_sequences
+from seqpack_cli.shards.unpack import write_sequences
 from seqpack_cli.tokens.options import TargetOptions
 
 LAYOUTS: dict[str, dict[str, Any]] = {

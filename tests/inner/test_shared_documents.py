@@ -24,7 +24,7 @@ from seqpack_cli.reporting.shared_documents import MAX_EXAMPLES, find_shared
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.unpacked import iter_sequences
+from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -55,7 +55,8 @@ def list_documents(path: Path, stores: Sequence[Path]) -> dict[tuple[str, int], 
         texts[keys[-1]] = texts.get(keys[-1], "") + bytes(ids.tolist()).decode()
     if path in stores:
         return texts
-    return {keys[index]: texts[keys[index]] for index, _ in iter_sequences(open_shards(path))}
+    held = [each.index for each in iter_unpacked(open_shards(path), {})]
+    return {keys[index]: texts[keys[index]] for index in held}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,10 +21,10 @@ from shard_reference import change_shard
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
-from seqpack_cli.shards import unpacked
+from seqpack_cli.shards import unpack as unpacked
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpacked import UnpackedSequence, iter_sequences, iter_unpacked
+from seqpack_cli.shards.unpack import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import TokenStore, open_store
@@ -149,8 +149,13 @@ def damage(path: Path, name: str, place: tuple[int, int, int], value: int) -> No
     [
         ("original_indices", (1, 0, 0), 0, "sequence 0 occurs more than 2 times"),
         ("piece_starts", (1, 4, 0), 0, "sequence 1 occurs twice"),
-        ("piece_starts", (0, 4, 1), 3, "a piece of sequence 0 begins at token 3, expected 4"),
-        ("original_indices", (0, 4, 1), 1, "visits of sequence 0 end at tokens 4 and 6"),
+        ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another at token 3"),
+        (
+            "original_indices",
+            (0, 4, 1),
+            1,
+            "pieces of sequence 0 do not follow one another at token 4",
+        ),
         ("data", (0, 4, 1), 99, "visits of sequence 0 differ in their ids"),
         ("data", (0, 0, 0), 99, "visits of sequence 0 differ in their ids"),
     ],
@@ -161,7 +166,7 @@ def test_unpack_refuses_visits_that_differ_or_are_too_many(
     path = pack_passes(tmp_path, "a=2")
     damage(path, name, place, value)
     with pytest.raises(FolderError) as caught:
-        list(iter_sequences(open_shards(path)))
+        list(iter_unpacked(open_shards(path), {}))
     assert str(caught.value) == f"{path}: {message}"
 
 
@@ -177,13 +182,13 @@ def test_visits_that_are_cut_anywhere_are_one_sequence(data: st.DataObject) -> N
             rows.append((start, UnpackedSequence(5, ids[start:stop], columns)))
     rows.sort(key=lambda row: row[0])
     columns = {"tag": Column("tag", "tags", ()), "label": Column("label", "text")}
-    found = unpacked.join_rows(columns, iter(rows), num_visits)
+    found = unpacked.join_pieces(columns, rows, num_visits)
     assert (found.index, found.ids.tolist()) == (5, ids.tolist())
     assert found.columns == {"tag": ids.tolist(), "label": "x"}
     start, piece = rows.pop(data.draw(st.integers(0, len(rows) - 1)))
     if num_visits > 1 and len(piece.ids) < len(ids):
         with pytest.raises(ValueError, match="of sequence 5"):
-            unpacked.join_rows(columns, iter(rows), num_visits)
+            unpacked.join_pieces(columns, rows, num_visits)
 
 
 def test_unpack_writes_the_store_of_each_sequence_and_refuses_a_folder_of_splits(

@@ -31,7 +31,7 @@ from seqpack_cli.reporting import contents, rows
 from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.unpacked import iter_sequences, iter_unpacked
+from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import TokenStore, open_store
 
@@ -156,9 +156,9 @@ def unpack_sequences(folder: Path, choices: Choices) -> Iterator[None]:
     del choices
     shards = open_shards(folder)
     yield
-    for index, ids in iter_sequences(shards):
-        assert index >= 0
-        ids.sum()
+    for sequence in iter_unpacked(shards, {}):
+        assert sequence.index >= 0
+        sequence.ids.sum()
 
 
 def run_unpack(folder: Path, choices: Choices) -> Iterator[None]:
