@@ -11,12 +11,10 @@ Neither this module nor those of options classes import numpy: `--help` is made 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import operator
 import re
-import shlex
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -37,6 +35,7 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 WRONG = object()  # returned for a value that is not of the annotated type
 RUN = "Files and the run"  # heading of --help for what every run has
+SPLIT_NAME = "[A-Za-z0-9_-]+"  # also that of its folder
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,8 @@ def takes_options(
             values: dict[str, dict[str, Any]] = {}
             for name in [name for name in keywords if name not in own]:
                 if name not in named:
+                    import difflib  # takes 2 ms, so not at the top
+
                     near = difflib.get_close_matches(name, [*named, *own], 1)
                     meant = "".join(f"; did you mean {each!r}?" for each in near)
                     raise TypeError(f"{function.__name__} has no option {name!r}{meant}")
@@ -265,6 +266,8 @@ def spell_command(
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
     "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
     """
+    import shlex
+
     names = [shlex.quote(str(place)) for place in inputs]
     looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
     folder = "./-" if str(output) == "-" else shlex.quote(str(output))  # `-o -` means stdout

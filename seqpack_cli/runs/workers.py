@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import queue
 import signal
 import sys
 import threading
@@ -348,6 +347,7 @@ class Parent:
     """The pipe to the parent of a child process, which is told to end when the parent is gone."""
 
     def __init__(self, pipe: int) -> None:
+        import queue
         from multiprocessing.connection import Connection
 
         self._connection = Connection(pipe)

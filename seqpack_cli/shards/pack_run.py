@@ -7,7 +7,8 @@ from typing import Any
 
 from seqpack_cli.batching.options import PackOptions, ResolvedOptions, parse_splits
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunOutput
 from seqpack_cli.runs.workers import Executor, Progress, Workers, open_workers

@@ -8,8 +8,8 @@ from itertools import islice
 
 from seqpack_cli.batching.options import SIDES
 from seqpack_cli.errors import FolderError, check_choice
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import parse_file, publish_alone
-from seqpack_cli.files.places import AnyPath
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress

@@ -78,7 +78,8 @@ from seqpack_cli.corpus.table_records import (
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.mapping import view_array
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import spell_command, spell_flag, takes_options

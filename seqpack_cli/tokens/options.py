@@ -17,7 +17,7 @@ from seqpack_cli.corpus.options import (
     DocumentOptions,
     FileOptions,
 )
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
 from seqpack_cli.tokens.byte_tokenizer import NUM_BYTES, SPECIAL_TOKENS
 

@@ -37,8 +37,8 @@ from seqpack_cli.corpus.streams import check_unchanged, hash_range
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.files.objects import map_ahead
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath, map_ahead
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import (

@@ -22,8 +22,9 @@ from seqpack_cli.errors import (
     DataError,
     join_items,
 )
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import parse_file, publish_alone
-from seqpack_cli.files.places import AnyPath, Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions

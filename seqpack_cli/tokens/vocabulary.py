@@ -26,8 +26,9 @@ from seqpack_cli.files.manifest import (
     read_kept_tokenizer,
     tokenizer_name,
 )
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import FileKind
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place, suggest_name
+from seqpack_cli.files.places import Place, at, parse_place, suggest_name
 from seqpack_cli.tokens.byte_tokenizer import byte_tokenizer_json
 from seqpack_cli.tokens.hub import HINT, download_tokenizer_json
 from seqpack_cli.tokens.panics import is_failure

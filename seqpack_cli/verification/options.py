@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")

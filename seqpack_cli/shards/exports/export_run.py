@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpack_cli.errors import OptionError, check_choice
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.formats import FORMATS, write_format

@@ -9,7 +9,8 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.ranges import find_difference
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.exports.source import SequenceSource, Source, StoreSource
