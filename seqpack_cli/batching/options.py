@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, SPLIT_NAME, check_options, option
+from seqpack_cli.runs.options import RUN, SPLIT_NAME, Conflicts, check_options, option, refuse
 
 if TYPE_CHECKING:
     from fractions import Fraction  # takes 3 ms, so not for --help
@@ -289,7 +289,7 @@ class PackOptions:
             OptionError: options conflict, one has no effect, or a text cannot be parsed.
             ValueError: split_name is not a split.
         """
-        _refuse(_conflicts(self, pairs=pairs))
+        refuse(_conflicts(self, pairs=pairs))
         _check_keys(self)
         chosen = {each.name: getattr(self, each.name) for each in fields(PackOptions)}
         if pairs and self.max_tokens is not None:
@@ -662,16 +662,7 @@ def _check_conditions(options: PackOptions) -> None:
             )
 
 
-# Options that conflict: when, what is said, and what to do
-
-Conflicts = Iterator[tuple[object, str, str]]
-
-
-def _refuse(conflicts: Conflicts) -> None:
-    """Raise OptionError for the first conflict."""
-    for is_conflict, message, hint in conflicts:
-        if is_conflict:
-            raise OptionError(message, hint=hint or None)
+# Options that conflict
 
 
 def _list_set(o: PackOptions, *names: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -117,19 +117,15 @@ def check_options(options: Any) -> None:
             check_positive(each.name, value)
 
 
-# Options that conflict: when, what is said (with the options as {o.name}), and what to type.
-Conflict = tuple[Callable[[Any], object], str, str]
+# Options that conflict: whether they do, what is said, and what to type, or "".
+Conflicts = Iterator[tuple[object, str, str]]
 
 
-def refuse(conflicts: Iterable[Conflict], options: Any) -> None:
-    """Raise OptionError for the first conflict of some options.
-
-    Args:
-        conflicts: a table of the options class; a hint may be empty.
-    """
+def refuse(conflicts: Conflicts) -> None:
+    """Raise OptionError for the first conflict; what follows it is not looked at."""
     for is_conflict, message, hint in conflicts:
-        if is_conflict(options):
-            raise OptionError(message.format(o=options), hint=hint.format(o=options) or None)
+        if is_conflict:
+            raise OptionError(message, hint=hint or None)
 
 
 def takes_options(
