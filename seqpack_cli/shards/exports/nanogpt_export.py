@@ -83,7 +83,8 @@ def _find_eos(task: Task, source: Source) -> int:
         )
     if eos > MAX_ID:
         raise OptionError(
-            f"{source.path}: end token {eos:,} does not fit uint16", hint=OTHER_FORMATS_HINT
+            f"{source.path}: end token {eos:,} does not fit uint16",
+            hint=f"{OTHER_FORMATS_HINT}, without --eos",
         )
     return eos
 
