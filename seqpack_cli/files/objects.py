@@ -210,10 +210,10 @@ class Url:
         return {path.rpartition("/")[2]: entry for path, entry in paths.items() if path != itself}
 
 
-# Reading
-
-
 AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the library passes
+
+
+# Reading
 
 
 def find_object(url: Url) -> tuple[int, str]:

@@ -122,7 +122,7 @@ Conflicts = Iterator[tuple[object, str, str]]
 
 
 def refuse(conflicts: Conflicts) -> None:
-    """Raise OptionError for the first conflict; what follows it is not looked at."""
+    """Raise OptionError for the first conflict; those after it are not evaluated."""
     for is_conflict, message, hint in conflicts:
         if is_conflict:
             raise OptionError(message, hint=hint or None)

@@ -250,12 +250,11 @@ def _run_in_threads(
         with lock:
             progress.tell(amount, num_tokens)
 
-    pool = ThreadPoolExecutor(num_threads)
-    try:
-        yield from pool.map(lambda task: call(function, task, report), tasks)
-    finally:
-        stopped.set()
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(num_threads) as pool:
+        try:
+            yield from pool.map(lambda task: call(function, task, report), tasks)
+        finally:
+            stopped.set()  # `map` cancels the tasks that have not begun
 
 
 # Child processes. The parent sends the function, limits and executor, and a task for each "ask",
