@@ -738,9 +738,7 @@ run()
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 130)]
-)
+@pytest.mark.parametrize(("number", "code"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 130)])
 def test_process_that_is_ended_leaves_a_run_that_continues(
     work: Work, place: Path, number: str, code: int
 ) -> None:
