@@ -12,15 +12,12 @@ from collections.abc import Iterable
 
 # Control characters, lone surrogates, line and paragraph separators, marks that change the writing
 # direction, characters that XML does not allow.
-CONTROLS = re.compile(
-    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
-)
+CONTROLS = "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 # In a URL: `user:password@` (the password may contain a slash), and secret values of the query.
-SECRETS = re.compile(
+SECRETS = (  # upper or lower case
     r"(:/+)(?!arn:)(?:[^/\s@]*|[^/\s@:]*:(?!\d+/)[^\s@]*)@"
     r"|((?:[?&#;]|%3f|%26|%23|%3b)"
-    r"(?:[\w.%-]*(?:signature|credential|token|secret|passw|key|auth)[\w.%-]*?|sig)(?:=|%3d))[^&\s'\"]+",
-    re.IGNORECASE,
+    r"(?:[\w.%-]*(?:signature|credential|token|secret|passw|key|auth)[\w.%-]*?|sig)(?:=|%3d))[^&\s'\"]+"
 )
 MAX_QUOTED_CHARACTERS = 60
 MAX_LISTED_ITEMS = 5
@@ -92,7 +89,7 @@ def escape_controls(text: str) -> str:
     >>> escape_controls("a name with a line end\\n and \\x1b[2J")
     'a name with a line end\\\\n and \\\\x1b[2J'
     """
-    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return re.sub(CONTROLS, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def mask_secrets(text: str) -> str:
@@ -101,7 +98,12 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("s3://me:pass@bucket/key?X-Amz-Signature=0123&part=1")
     's3://***@bucket/key?X-Amz-Signature=***&part=1'
     """
-    return SECRETS.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+    return re.sub(
+        SECRETS,
+        lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***",
+        text,
+        flags=re.IGNORECASE,
+    )
 
 
 def quote(value: object) -> str:

@@ -8,10 +8,7 @@ pieces. Worker processes are given the values of the process that starts them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 
-
-@dataclass
 class Limits:
     """Sizes that bound the memory of a step, at least 1 each."""
 
@@ -123,5 +120,4 @@ LIMITS = Limits()
 
 def set_limits(values: Limits) -> None:
     """Set the limits of this process to the values of another one."""
-    for field in fields(values):
-        setattr(LIMITS, field.name, getattr(values, field.name))
+    LIMITS.__dict__ = dict(vars(values))  # those that differ from the class

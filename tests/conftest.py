@@ -11,12 +11,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from seqpack_cli.limits import LIMITS
+from seqpack_cli.limits import LIMITS, Limits
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -144,9 +143,9 @@ COUNTS = ("default_workers", "footer_workers")  # of processes; all other limits
 @pytest.fixture(params=[1, 2, 3, 7])
 def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Set all sizes of blocks, pieces, caches and windows to 1, 2, 3 or 7; return which."""
-    for field in fields(LIMITS):
-        if field.name not in COUNTS:
-            monkeypatch.setattr(LIMITS, field.name, request.param)
+    for name in Limits.__annotations__:
+        if name not in COUNTS:
+            monkeypatch.setattr(LIMITS, name, request.param)
     return int(request.param)
 
 

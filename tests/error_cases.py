@@ -12,6 +12,23 @@ import pyarrow.parquet as pq
 from command import run
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+MODELS = """
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 8)
+        self.lstm = nn.LSTM(8, 8)
+
+    def forward(self, sequences):
+        return self.lstm(sequences._replace(data=self.embedding(sequences.data)))
+
+def make(vocab_size, device, dtype):
+    return Model(vocab_size).to(device, dtype)
+
+name = 1
+"""
 FILES: dict[str, str | bytes] = {
     "a.txt": "abc\n\nabcdefgh\nde\n",
     "b.txt": "one\ntwo\nthree\n",
@@ -32,6 +49,7 @@ FILES: dict[str, str | bytes] = {
     "bad.jsonl": '{"text": "a"}\n{"text": 5}\n',
     "broken.jsonl": '{"text": "a"}\n{"text": "b"\n',
     "body.jsonl": '{"body": "a"}\n',
+    "body.txt": '{"body": "a"}\n',
     "words.jsonl": '{"text": ["a", "b"]}\n',
     "rows.jsonl": "[1, 2]\n",
     "surrogate.jsonl": '{"text": "\\ud800"}\n',
@@ -80,7 +98,6 @@ FILES: dict[str, str | bytes] = {
     "mixed/a.txt": "ab\n",
     "mixed/b.jsonl": '{"text": "ab"}\n',
     "nothing/a.log": "ab\n",
-    "hf/dataset_info.json": "{}",
     "unfinished/part-00000.safetensors": "",
     "taken/x/thesis.doc": "",
     "filed/x": "",
@@ -88,7 +105,9 @@ FILES: dict[str, str | bytes] = {
     "newer/manifest.json": '{"format": "seqpack.tokens", "format_version": 99}',
     "garbage/manifest.json": "x",
     "model/tokenizer_config.json": "x",
-    "models.py": "def make(**options):\n    return 1\n\n\nname = 1\n",
+    "talker/chat_template.jinja": "{% for m in messages %}{{ m.content }}"
+    "{% generation %} a{% endgeneration %}{% endfor %}",
+    "models.py": MODELS,
 }
 TARGETS = "--prompt-field p --completion-field c"
 STORES = (
@@ -130,7 +149,8 @@ def make_folder() -> None:
     tokenizer.save("words.json")
     Path("dangling").symlink_to("none")
     Path("empty").mkdir()
-    shutil.copy("words.json", "model/tokenizer.json")
+    for name in ("model", "talker"):
+        shutil.copy("words.json", f"{name}/tokenizer.json")
     for command in STORES:
         if command.startswith("pack moved"):
             shutil.copytree("other_tokens", "moved")

@@ -76,10 +76,6 @@ def test_every_type_of_a_public_signature_is_exported() -> None:
     assert not hidden
 
 
-def test_tab_completion_knows_the_exported_names() -> None:
-    assert set(seqpack.__all__) <= set(dir(seqpack))
-
-
 class Named:
     """A path of somebody else's class, which has nothing but `__fspath__`."""
 
@@ -103,133 +99,99 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _tokenize_with(as_path: Callable[[str], Any]) -> None:
-    seqpack.train_tokenizer("corpus", "own.json", seqpack.TrainTokenizerOptions(vocab_size=300))
-    options = seqpack.TokenizeOptions(tokenizer=as_path("own.json"))
-    manifest, _ = seqpack.tokenize(as_path("corpus/0.txt"), as_path("others"), options)
-    assert manifest["vocab_size"] <= 300
+def read_texts(path: Path) -> str:
+    return "".join(json.loads(line)["text"] for line in path.read_text().splitlines())
 
 
-def _tokenize_list(as_path: Callable[[str], Any]) -> None:
-    Path("list").write_text("corpus/0.txt\n")
-    files = seqpack.FileOptions(files_from=as_path("list"))
-    manifest, _ = seqpack.tokenize([], as_path("listed"), seqpack.TokenizeOptions(files=files))
-    assert len(manifest["sources"]) == 1
-
-
-def _tokenize_chat(as_path: Callable[[str], Any]) -> None:
+def fields_of_chat(as_path: Callable[[str], Any]) -> seqpack.TargetOptions:
     Path("chat.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     Path("chat.jsonl").write_text('{"messages": [{"role": "assistant", "content": "Yes."}]}')
-    targets = seqpack.TargetOptions(messages_field="messages", chat_template=as_path("chat.jinja"))
-    options = seqpack.TokenizeOptions(targets=targets)
-    manifest, _ = seqpack.tokenize("chat.jsonl", "chat", options)
-    assert manifest["ledger"]["num_target_tokens"] == 4
+    return seqpack.TargetOptions(messages_field="messages", chat_template=as_path("chat.jinja"))
 
 
-def _train(as_path: Callable[[str], Any]) -> None:
-    options = seqpack.TrainTokenizerOptions(vocab_size=262)
-    num_tokens = seqpack.train_tokenizer(
-        [as_path("corpus/0.txt"), as_path("corpus/1.txt")], as_path("own.json"), options
-    )
-    assert num_tokens == 262
-    assert len(json.loads(Path("own.json").read_bytes())["model"]["vocab"]) <= 262
+def num_documents(made: tuple[dict[str, Any], bool]) -> int:
+    assert not made[1]
+    return int(made[0]["ledger"]["num_documents"])
 
 
-def _tokenize(as_path: Callable[[str], Any]) -> None:
-    for inputs in (as_path("corpus"), [as_path("corpus/0.txt"), as_path("corpus/1.txt")]):
-        manifest, was_complete = seqpack.tokenize(inputs, as_path("other"), overwrite=True)
-        assert manifest["ledger"]["num_documents"] == 4
-        assert not was_complete
+def tokenize(inputs: Any, output: Any = "other", **options: Any) -> int:
+    made = seqpack.tokenize(inputs, output, seqpack.TokenizeOptions(**options), overwrite=True)
+    return num_documents(made)
 
 
-def _pack(as_path: Callable[[str], Any]) -> None:
-    manifest, _ = seqpack.pack(as_path("tokens"), as_path("other"))
-    assert manifest["ledger"]["num_batches"] == 1
-
-
-def _import(as_path: Callable[[str], Any]) -> None:
-    options = seqpack.ImportOptions(tokenizer="bytes")
-    manifest, _ = seqpack.import_store(as_path("tokens/part-00000.idx"), as_path("ids"), options)
-    assert manifest["ledger"]["num_documents"] == 4
-
-
-def _import_with(as_path: Callable[[str], Any]) -> None:
-    Path("tokenizer.json").write_bytes(Path("tokens/tokenizer.json").read_bytes())
-    options = seqpack.ImportOptions(tokenizer=as_path("tokenizer.json"))
-    _, was_complete = seqpack.import_store("tokens/part-00000.bin", "ids", options)
-    assert not was_complete
-
-
-def _export(as_path: Callable[[str], Any]) -> None:
-    found = seqpack.export(as_path("tokens"), as_path("ids"), to="megatron")
-    assert found["files"] == ["ids.bin", "ids.idx"]
-
-
-def _unpack(as_path: Callable[[str], Any]) -> None:
-    assert seqpack.unpack(as_path("shards"), as_path("rows.jsonl"), as_text=True) == 4
-    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
-    assert [row["text"] for row in rows] == "".join(TEXTS).splitlines()
-
-
-def _verify(as_path: Callable[[str], Any]) -> None:
-    assert seqpack.verify(as_path("shards"), seqpack.VerifyOptions(level="roundtrip")).passed
-
-
-def _verify_with_tokens(as_path: Callable[[str], Any]) -> None:
-    Path("tokens").rename("moved")
-    options = seqpack.VerifyOptions(level="roundtrip", tokens=as_path("moved"))
-    assert seqpack.verify(as_path("shards"), options).passed
-
-
-def _inspect(as_path: Callable[[str], Any]) -> None:
-    assert seqpack.inspect(as_path("tokens"))["kind"] == "token store"
-    assert seqpack.inspect(as_path("shards"))["kind"] == "shards"
-
-
-def _plan(as_path: Callable[[str], Any]) -> None:
-    assert seqpack.plan(as_path("tokens"))["num_sequences"] == 4
-
-
-def _diff(as_path: Callable[[str], Any]) -> None:
-    assert seqpack.diff(as_path("tokens"), as_path("tokens"))["identical"]
-
-
-def _open_store(as_path: Callable[[str], Any]) -> None:
-    assert len(seqpack.open_store(as_path("tokens"))) == 4
-
-
-def _open_shards(as_path: Callable[[str], Any]) -> None:
-    assert len(seqpack.open_shards(as_path("shards"))) == 2
-
-
-def _shard_dataset(as_path: Callable[[str], Any]) -> None:
-    assert len(seqpack.ShardDataset(as_path("shards"))) == 2
-
-
-def _store_dataset(as_path: Callable[[str], Any]) -> None:
-    assert len(seqpack.StoreDataset(as_path("tokens"))) == 4
-
-
-CALLS = {
-    "FileOptions": _tokenize_list,
-    "ImportOptions": _import_with,
-    "ShardDataset": _shard_dataset,
-    "StoreDataset": _store_dataset,
-    "TargetOptions": _tokenize_chat,
-    "TokenizeOptions": _tokenize_with,
-    "VerifyOptions": _verify_with_tokens,
-    "diff": _diff,
-    "export": _export,
-    "import_store": _import,
-    "inspect": _inspect,
-    "open_shards": _open_shards,
-    "open_store": _open_store,
-    "pack": _pack,
-    "plan": _plan,
-    "tokenize": _tokenize,
-    "train_tokenizer": _train,
-    "unpack": _unpack,
-    "verify": _verify,
+Of = Callable[[Any], Any]
+# A call with paths made by `of` in the folder of `work`, and what it returns.
+CALLS: dict[str, tuple[Callable[[Of], Any], Any]] = {
+    "FileOptions": (
+        lambda of: (
+            Path("list").write_text("corpus/0.txt\n"),
+            tokenize([], files=seqpack.FileOptions(files_from=of("list"))),
+        )[1],
+        2,
+    ),
+    "ImportOptions": (
+        lambda of: num_documents(
+            seqpack.import_store(
+                "tokens/part-00000.bin", "ids", tokenizer=of("tokens/tokenizer.json")
+            )
+        ),
+        4,
+    ),
+    "ShardDataset": (lambda of: len(seqpack.ShardDataset(of("shards"))), 2),
+    "StoreDataset": (lambda of: len(seqpack.StoreDataset(of("tokens"))), 4),
+    "TargetOptions": (lambda of: tokenize("chat.jsonl", targets=fields_of_chat(of)), 1),
+    "TokenizeOptions": (lambda of: tokenize("corpus", tokenizer=of("tokens/tokenizer.json")), 4),
+    "VerifyOptions": (
+        lambda of: (
+            seqpack.verify(
+                "shards", level="roundtrip", tokens=of(str(Path("tokens").rename("moved")))
+            ).passed
+        ),
+        True,
+    ),
+    "diff": (lambda of: seqpack.diff(of("tokens"), of("tokens"))["identical"], True),
+    "export": (
+        lambda of: seqpack.export(of("tokens"), of("ids"), to="megatron")["files"],
+        ["ids.bin", "ids.idx"],
+    ),
+    "import_store": (
+        lambda of: num_documents(
+            seqpack.import_store(of("tokens/part-00000.idx"), of("ids"), tokenizer="bytes")
+        ),
+        4,
+    ),
+    "inspect": (
+        lambda of: [seqpack.inspect(of(name))["kind"] for name in ("tokens", "shards")],
+        ["token store", "shards"],
+    ),
+    "open_shards": (lambda of: len(seqpack.open_shards(of("shards"))), 2),
+    "open_store": (lambda of: len(seqpack.open_store(of("tokens"))), 4),
+    "pack": (
+        lambda of: seqpack.pack(of("tokens"), of("other"))[0]["ledger"]["num_batches"],
+        1,
+    ),
+    "plan": (lambda of: seqpack.plan(of("tokens"))["num_sequences"], 4),
+    "tokenize": (
+        lambda of: [
+            tokenize(inputs, of("other"))
+            for inputs in (of("corpus"), [of("corpus/0.txt"), of("corpus/1.txt")])
+        ],
+        [4, 4],
+    ),
+    "train_tokenizer": (
+        lambda of: seqpack.train_tokenizer(
+            [of("corpus/0.txt"), of("corpus/1.txt")], of("own.json"), vocab_size=262
+        ),
+        262,
+    ),
+    "unpack": (
+        lambda of: (
+            seqpack.unpack(of("shards"), of("rows.jsonl"), as_text=True),
+            read_texts(Path("rows.jsonl")),
+        ),
+        (4, "".join(TEXTS).replace("\n", "")),
+    ),
+    "verify": (lambda of: seqpack.verify(of("shards"), level="roundtrip").passed, True),
 }
 
 
@@ -238,7 +200,8 @@ CALLS = {
 def test_every_path_is_a_str_or_a_path_like(
     name: str, as_path: Callable[[str], Any], work: Path
 ) -> None:
-    CALLS[name](as_path)
+    call, expected = CALLS[name]
+    assert call(as_path) == expected
 
 
 def test_every_public_name_that_takes_a_path_is_called_above() -> None:

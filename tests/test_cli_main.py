@@ -143,3 +143,19 @@ def test_json_prints_one_document(tmp_path):
         result = run(*arguments, "--json")
         assert result.exit_code == 0, result.stderr
         assert isinstance(json.loads(result.stdout), dict)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_coloured"), [("", False), ("FORCE_COLOR", True), ("FORCE_COLOR NO_COLOR", False)]
+)
+def test_colours_are_as_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str, is_coloured: bool
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"p": "one", "c": "two"}')
+    words = ("tokenize", tmp_path / "a.jsonl", "--prompt-field", "p", "--completion-field", "c")
+    assert run(*words, "-o", tmp_path / "tokens").exit_code == 0
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.setenv(name, "1" if name in names.split() else "")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = run("inspect", tmp_path / "tokens", "--sequence", 0).stdout
+    assert ("\x1b[" in shown) is is_coloured

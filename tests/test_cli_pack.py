@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -94,19 +93,3 @@ def test_pack_json_is_the_manifest(tokens: Path) -> None:
     assert manifest.pop("already_complete") is False
     assert manifest == json.loads((output / "manifest.json").read_bytes())
     assert json.loads(run(*arguments).stdout) == {**manifest, "already_complete": True}
-
-
-@pytest.mark.parametrize(
-    "multiple",
-    [1, 4, 8],
-)
-def test_pack_can_follow_the_hint_for_a_sequence_that_does_not_fit(
-    tokens: Path, multiple: int
-) -> None:
-    options = ("--layout", "padded", "--pad-to-multiple", multiple, "--max-tokens")
-    result = run("pack", tokens, "-o", tokens.parent / "out", *options, 4)
-    assert result.exit_code == 2
-    found = re.search(r"hint: pass --max-tokens ([0-9]+),", result.stderr)
-    assert found is not None
-    result = run("pack", tokens, "-o", tokens.parent / "out", *options, int(found[1]))
-    assert result.exit_code == 0, result.stderr

@@ -6,6 +6,7 @@ with that, batch by batch, row by row and file by file.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -64,7 +65,7 @@ from seqpack_cli import (
     open_store,
     unpack,
 )
-from seqpack_cli.errors import DataError, FolderError, OptionError
+from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 
 
 @pytest.fixture(scope="module")
@@ -874,6 +875,21 @@ def test_export_refuses_files_that_differ_from_their_checksums(
 
 
 # Files
+
+
+def test_file_that_the_system_does_not_map_is_named(sets: Sets, tmp_path: Path) -> None:
+    folder, size = sets.copy("packed files", tmp_path), 1 << 40
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["shards"][0]["bytes"] = size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    os.truncate(folder / SHARD, size)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size, before[1]))
+    try:
+        with pytest.raises(MachineError, match=rf"{SHARD}: {os.strerror(errno.ENOMEM)}"):
+            open_shards(folder)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_shards_keep_no_file_open(sets: Sets, tmp_path: Path) -> None:

@@ -740,7 +740,7 @@ run()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGKILL", -9), ("SIGINT", 130)])
+@pytest.mark.parametrize(("number", "code"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 130)])
 def test_process_that_is_ended_leaves_a_run_that_continues(
     work: Work, place: Path, number: str, code: int
 ) -> None:
@@ -960,3 +960,12 @@ def test_a_run_that_differs_is_told_what_changed_and_nothing_else(
     told = result.stderr.partition("differs: ")[2].partition("; it was made by: ")
     assert told[0] == change
     assert told[2].startswith(f"seqpack {' '.join(first.split()[:2])}")
+
+
+def test_folder_of_a_split_that_is_no_longer_asked_for_is_removed(
+    three: Path, tmp_path: Path
+) -> None:
+    for shares in ("x=0.5,y=0.5", "x=0.5,z=0.5"):
+        words = ("pack", three / "t", "--split", shares, "-o", tmp_path / "out", "--overwrite")
+        assert run(*words).exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == ["x", "z"]

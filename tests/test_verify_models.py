@@ -1328,7 +1328,6 @@ MODULES: list[tuple[str, int, str, str]] = [
     ("/a/b.py:make", 2, "/a/b.py is not the name of a module", "run seqpack in /a"),
     ("../c/b:make", 2, "../c/b is not the name of a module", "c.b:make"),
     (".user_module:make", 2, ".user_module is not the name", "pass --model user_module:make"),
-    ("make", 2, "--model make: expected MODULE:FUNCTION", "models:make"),
 ]
 
 
@@ -1342,41 +1341,6 @@ def test_message_says_what_the_users_code_did(
     assert message in result.stderr
     assert hint in result.stderr
     assert "importlib" not in result.stderr
-
-
-CONFLICTS: list[tuple[tuple[Any, ...], str]] = [
-    (("--causal",), "--model"),
-    (("--call", "user_module:call"), "--model"),
-    (("--model", "user_module:make", "--layers", 2), "--layers"),
-    (("--model", "user_module:make", "--cell", "gru"), "--cell"),
-    (("--hidden-size", 3), "4 or more"),
-    (("--device", "gpu"), "expected cpu, cuda or cuda:N"),
-    (("--device", "cuda:x"), "expected cpu, cuda or cuda:N"),
-    (("--seed", 2**64), "seed"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "what"), CONFLICTS)
-def test_conflicting_options_are_refused(
-    made: Made, module: Path, arguments: tuple[Any, ...], what: str
-) -> None:
-    result = run("verify", made["padded"], *arguments)
-    assert result.exit_code == 2
-    assert what in result.stderr
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-def test_absent_cuda_is_an_error(made: Made) -> None:
-    result = run("verify", made["packed"], "--device", "cuda")
-    assert result.exit_code == 5
-    assert "--device cuda: no CUDA device" in result.stderr
-    assert "hint: run verify on the machine that trains" in result.stderr
-
-
-def test_pairs_refuse_a_model(made: Made, module: Path) -> None:
-    result = run("verify", made["pairs"], "--model", "user_module:make")
-    assert result.exit_code == 2
-    assert "pairs" in result.stderr
 
 
 def test_finding_and_report_are_json(made: Made, monkeypatch: Patch) -> None:

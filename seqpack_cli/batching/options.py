@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, check_options, option
-from seqpack_cli.runs.run_folder import SPLIT_NAME
+from seqpack_cli.runs.options import RUN, SPLIT_NAME, Conflicts, check_options, option, refuse
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # takes 3 ms, so not for --help
 
 # Increase it whenever the same lengths and options give other batches, rows, shards or another
 # order: `verify` repeats a plan only if it was made with the same version.
@@ -288,7 +289,7 @@ class PackOptions:
             OptionError: options conflict, one has no effect, or a text cannot be parsed.
             ValueError: split_name is not a split.
         """
-        _refuse(_conflicts(self, pairs=pairs))
+        refuse(_conflicts(self, pairs=pairs))
         _check_keys(self)
         chosen = {each.name: getattr(self, each.name) for each in fields(PackOptions)}
         if pairs and self.max_tokens is not None:
@@ -393,8 +394,8 @@ def _check_keys(options: PackOptions) -> None:
 
 # Numbers with names, such as train=0.98,validation=0.01,test=rest
 
-ITEM = re.compile(r"\s*([^=,]*[^=,\s])\s*(?:=\s*([^=,]*?)\s*)?")
-NUMBER = re.compile(r"\+?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})")
+ITEM = r"\s*([^=,]*[^=,\s])\s*(?:=\s*([^=,]*?)\s*)?"
+NUMBER = r"\+?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})"
 SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
@@ -425,7 +426,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
     place, items = f"--split {quote(options.split)}", _split_items(options.split, "--split")
     folded = {name.lower(): name for name in items}
     for name in items:
-        if not SPLIT_NAME.fullmatch(name):
+        if not re.fullmatch(SPLIT_NAME, name):
             raise OptionError(
                 f"{place}: name {quote(name)}, expected only letters from a to z, digits, _ and -",
                 hint=SPLIT_EXAMPLE,
@@ -472,6 +473,8 @@ def parse_shares(text: str, option: str) -> dict[str, Fraction]:
     >>> {name: str(share) for name, share in parse_shares("a=0.75, b=rest", "--split").items()}
     {'a': '3/4', 'b': '1/4'}
     """
+    from fractions import Fraction
+
     place, numbers = f"{option} {quote(text)}", _split_items(text, option)
     rests = [name for name, value in numbers.items() if value == REST]
     if len(rests) > 1:
@@ -484,7 +487,7 @@ def parse_shares(text: str, option: str) -> dict[str, Fraction]:
     at_most = MAX_PASSES if is_ratio else 1
     given = {name: value for name, value in numbers.items() if value != REST}
     shares = _parse_values(given, place, at_most)
-    total = sum(shares.values(), Fraction(0))
+    total = sum(shares.values(), Fraction())
     if rests and total >= 1:
         raise OptionError(
             f"{place}: the other shares add up to {spell_number(total)}, expected less than 1 "
@@ -526,7 +529,9 @@ def parse_number(text: str, place: str, at_most: int) -> Fraction:
     Raises:
         OptionError: it is not a decimal number, or out of range.
     """
-    number = Fraction(text) if NUMBER.fullmatch(text) else Fraction(0)
+    from fractions import Fraction
+
+    number = Fraction(text) if re.fullmatch(NUMBER, text) else Fraction()
     if not 0 < number <= at_most:
         raise OptionError(
             f"{place}: found {text[:60] or quote(text)}, expected a decimal number above 0, at "
@@ -544,6 +549,7 @@ def parse_number(text: str, place: str, at_most: int) -> Fraction:
 def spell_numbers(numbers: Mapping[str, Fraction]) -> str:
     """Spell numbers in the form that is recorded.
 
+    >>> from fractions import Fraction
     >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)})
     'a=0.001,b=20'
     """
@@ -553,6 +559,7 @@ def spell_numbers(numbers: Mapping[str, Fraction]) -> str:
 def spell_number(number: Fraction | int) -> str:
     """Spell a number of at most MAX_DECIMALS decimals, without zeros at its end.
 
+    >>> from fractions import Fraction
     >>> spell_number(Fraction(5, 2)), spell_number(20)
     ('2.5', '20')
     """
@@ -564,7 +571,7 @@ def _split_items(text: str, option: str) -> dict[str, str | None]:
     """Split text at its commas into names and values; a name without = has the value None."""
     items: dict[str, str | None] = {}
     for item in text.split(","):
-        found = ITEM.fullmatch(item)
+        found = re.fullmatch(ITEM, item)
         if found is None:
             raise _item_error(f"{option} {quote(text)}", item.strip())
         name, value = found.groups()
@@ -598,10 +605,9 @@ def _item_error(place: str, item: str) -> OptionError:
 # Conditions: lang = de    'my field' != "it's"    @length >= 8    @source = corpus/a*
 
 QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
-CONDITION = re.compile(
+CONDITION = (
     rf"""\s*({QUOTED}|[^'"=!<>\s](?:[^=!<>]*[^=!<>\s])?)\s*(!=|<=|>=|=|<|>)(?![=!<>])"""
-    rf"""\s*({QUOTED}|[^'"\s](?:.*\S)?)\s*""",
-    re.DOTALL,
+    rf"""\s*({QUOTED}|[^'"\s](?:.*\S)?)\s*"""
 )
 BUILT_IN = ("@source", "@length")
 
@@ -628,7 +634,7 @@ def parse_condition(text: str) -> Condition:
     >>> parse_condition("lang != ' it''s '")
     Condition(name='lang', operator='!=', value=" it's ", is_built_in=False)
     """
-    found = CONDITION.fullmatch(text)
+    found = re.fullmatch(CONDITION, text, re.DOTALL)
     name, operator, value = found.groups() if found else ("", "", "")
     is_built_in = name.startswith("@")
     if not found or (is_built_in and name not in BUILT_IN):
@@ -656,16 +662,7 @@ def _check_conditions(options: PackOptions) -> None:
             )
 
 
-# Options that conflict: when, what is said, and what to do
-
-Conflicts = Iterator[tuple[object, str, str]]
-
-
-def _refuse(conflicts: Conflicts) -> None:
-    """Raise OptionError for the first conflict."""
-    for is_conflict, message, hint in conflicts:
-        if is_conflict:
-            raise OptionError(message, hint=hint or None)
+# Options that conflict
 
 
 def _list_set(o: PackOptions, *names: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_result
 from seqpack_cli.cli.process import show_progress
 from seqpack_cli.corpus.options import DOCUMENTS, INPUT
-from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import RUN, make_options
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.options import (
@@ -29,6 +28,9 @@ from seqpack_cli.tokens.options import (
     TokenizeOptions,
     TrainTokenizerOptions,
 )
+
+if TYPE_CHECKING:
+    from seqpack_cli.files.places import Place  # not for --help
 
 
 @grouped_command("tokenize", groups=(TOKENS, DOCUMENTS, TARGETS, INPUT, RUN))

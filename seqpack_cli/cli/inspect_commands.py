@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,9 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_lines, print_result, wants_colour
 from seqpack_cli.cli.process import show_progress
-from seqpack_cli.files.places import Place
+
+if TYPE_CHECKING:
+    from seqpack_cli.files.places import Place  # not for --help
 
 MAX_TEXT_IDS = 4096  # of a row that is shown: the first few hundred characters are
 Answer = tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]]]

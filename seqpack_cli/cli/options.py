@@ -7,18 +7,18 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import Field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from seqpack_cli.batching.options import SIDES
 from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
-from seqpack_cli.files.outputs import names_folder
-from seqpack_cli.files.places import Place, is_shared, parse_place
 from seqpack_cli.runs.options import RUN, Option, list_options, spell_flag
 from seqpack_cli.runs.workers import EXECUTORS, Executor
 from seqpack_cli.sizes import read_size
+
+if TYPE_CHECKING:
+    from seqpack_cli.files.places import Place  # not for --help
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -93,6 +93,9 @@ def _read_buckets(value: str) -> str | tuple[int, ...] | tuple[tuple[int, int], 
 
 
 def _read_place(value: Any, *, is_file: bool = False, takes_stdout: bool = True) -> Place:
+    from seqpack_cli.files.outputs import names_folder
+    from seqpack_cli.files.places import is_shared, parse_place
+
     if not str(value):
         raise ValueError("the name is empty")  # most often an unset shell variable
     if value == "-" and not takes_stdout:
@@ -232,6 +235,8 @@ def plot_option(help_text: str) -> Callable[[Function], Function]:
 
 def side_option(what: str) -> Callable[[Function], Function]:
     """Make the option --side, which chooses one side of pairs."""
+    from seqpack_cli.batching.options import SIDES
+
     return click.option("--side", type=click.Choice(SIDES), help=f"{what}  [default: both sides]")
 
 

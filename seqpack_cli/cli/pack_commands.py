@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,10 +23,12 @@ from seqpack_cli.cli.options import (
 from seqpack_cli.cli.output import print_result, write_stdout
 from seqpack_cli.cli.process import show_progress
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.runs.options import RUN, make_options
 from seqpack_cli.runs.workers import Executor
+
+if TYPE_CHECKING:
+    from seqpack_cli.files.places import Place  # not for --help
 
 decoder_option = click.option(
     "--decoder",

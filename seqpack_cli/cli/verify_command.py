@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +16,10 @@ from seqpack_cli.cli.options import (
 )
 from seqpack_cli.cli.output import print_result
 from seqpack_cli.cli.process import show_progress
-from seqpack_cli.files.places import Place
 from seqpack_cli.verification.options import OWN, TEST, WHAT, VerifyOptions
+
+if TYPE_CHECKING:
+    from seqpack_cli.files.places import Place  # not for --help
 
 EXIT_FAULT = 1
 

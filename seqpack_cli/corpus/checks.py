@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from seqpack_cli.corpus.fields import FOLDER_FIELD, proposes_field
-from seqpack_cli.corpus.find_files import Skipped
-from seqpack_cli.corpus.options import find_file_format
+from seqpack_cli.corpus.find_files import Skipped, find_sources
+from seqpack_cli.corpus.options import FileOptions, Formats, find_file_format
 from seqpack_cli.corpus.sources import STANDARD_INPUT, Source
 from seqpack_cli.errors import DataError, OptionError, join_items
 
@@ -25,10 +26,28 @@ FORMAT_HINT = "pass --format "
 LIST_OPTIONS = ("--messages-field", "--tools-field")
 
 
-def iter_input_notes(
-    sources: Sequence[Source], skipped: Skipped, *, file_format: str
-) -> Iterator[str]:
-    """Yield notes about what is skipped, and about sources that look like another format."""
+def find_input(
+    inputs: Sequence[str],
+    files: FileOptions,
+    formats: Formats,
+    file_format: str,
+    on_notice: Callable[[str], None],
+    **more: Any,
+) -> tuple[list[Source], Skipped]:
+    """Find the sources of a command, and note those that are probably not what the user meant.
+
+    Args:
+        formats: those that the command reads, of which `file_format` chooses.
+        more: see `find_sources`, which returns the same.
+    """
+    chosen = formats.choose(file_format)
+    sources, skipped = find_sources(inputs, patterns=files, formats=chosen, **more)
+    for note in _iter_notes(sources, skipped, file_format):
+        on_notice(note)
+    return sources, skipped
+
+
+def _iter_notes(sources: Sequence[Source], skipped: Skipped, file_format: str) -> Iterator[str]:
     if skipped.count():
         yield str(skipped)
     plain = [source for source in sources if not source.compression]

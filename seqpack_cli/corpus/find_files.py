@@ -44,9 +44,15 @@ from seqpack_cli.errors import (
 )
 from seqpack_cli.files.inputs import Input, ListedName, spell_inputs
 from seqpack_cli.files.manifest import RUN_NAMES, find_format, is_run_folder
-from seqpack_cli.files.objects import PACKAGES, Url, map_ahead, naming_requests, read_version
-from seqpack_cli.files.places import (
+from seqpack_cli.files.objects import (
+    PACKAGES,
     AnyPath,
+    Url,
+    map_ahead,
+    naming_requests,
+    read_version,
+)
+from seqpack_cli.files.places import (
     Place,
     check_address,
     find_local_name,

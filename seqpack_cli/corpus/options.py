@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from seqpack_cli.errors import OptionError, quote
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.runs.options import check_options, option
 
 INPUT, DOCUMENTS = "Which files", "Documents"

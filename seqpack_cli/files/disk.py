@@ -19,8 +19,6 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blake3 import blake3
-
 from seqpack_cli.errors import FolderError, MachineError, SeqpackError
 from seqpack_cli.limits import LIMITS
 
@@ -124,8 +122,17 @@ def open_regular(path: Path, *, num_bytes: int | None = None) -> FileIO:
     return file
 
 
+def hash_bytes(data: bytes) -> str:
+    """Return the BLAKE3 checksum as hex."""
+    from blake3 import blake3  # not for --help, here and below
+
+    return blake3(data).hexdigest()
+
+
 def hash_file(path: Path) -> str:
     """Return the BLAKE3 checksum of a whole regular file as hex."""
+    from blake3 import blake3
+
     digest = blake3()
     with open_regular(path) as file, naming_reads(path):
         while block := file.read(LIMITS.read_bytes):
@@ -185,6 +192,8 @@ class HashingWriter:
     """
 
     def __init__(self, file: FileIO, place: object, temporary: Path) -> None:
+        from blake3 import blake3
+
         self._file = file
         self._place = place
         self.temporary = temporary

@@ -18,13 +18,14 @@ import numpy as np
 
 from seqpack_cli.files.mapping import map_file
 from seqpack_cli.files.objects import (
+    AnyPath,
     Url,
     find_object,
     iter_object,
     naming_requests,
     read_object,
 )
-from seqpack_cli.files.places import AnyPath, is_url, parse_place
+from seqpack_cli.files.places import is_url, parse_place
 from seqpack_cli.limits import LIMITS
 
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)

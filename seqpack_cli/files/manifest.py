@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from blake3 import blake3
-
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError, quote
-from seqpack_cli.files.disk import TEMP_PATTERN
+from seqpack_cli.files.disk import TEMP_PATTERN, hash_bytes
 from seqpack_cli.files.json_files import (
     MAX_JSON_BYTES,
     Kind,
@@ -87,7 +85,7 @@ def read_manifest(
         )
     check_fields(manifest, fields, source=path)
     manifest.pop(SIDE, None)  # which only a view of it has
-    return manifest, blake3(data).hexdigest(), find_size
+    return manifest, hash_bytes(data), find_size
 
 
 def find_format(folder: Place, name: str = MANIFEST_NAME) -> str | None:
@@ -149,7 +147,7 @@ def read_kept_tokenizer(folder: Place, manifest: dict[str, Any]) -> bytes:
         )
     path = folder / tokenizer_name(manifest)
     tokenizer_json = at(path).read(max_bytes=MAX_TOKENIZER_BYTES)
-    if blake3(tokenizer_json).hexdigest() != manifest["tokenizer_blake3"]:
+    if hash_bytes(tokenizer_json) != manifest["tokenizer_blake3"]:
         raise FolderError(f"{path}: blake3 differs from the manifest's")
     return tokenizer_json
 
@@ -278,7 +276,7 @@ class OpenedFolder:
             status = manifest.find_status()
             if status == self._status:
                 return
-            digest = blake3(manifest.read(max_bytes=MAX_JSON_BYTES)).hexdigest()
+            digest = hash_bytes(manifest.read(max_bytes=MAX_JSON_BYTES))
         except FolderError as error:
             raise self._replaced_error() from error
         self.check_digest(digest)

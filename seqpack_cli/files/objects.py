@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError
 from seqpack_cli.files.disk import naming_failures
@@ -52,8 +52,8 @@ S3_SETTINGS: dict[str, Any] = {
 AGAIN_HINT = "run the same command again when the object store answers"
 ACCESS_HINT = "check the credentials and their permissions"
 VERSION_MARK = "?versionId="  # s3fs cuts a key there, and would use the object of that name
-REFUSED = re.compile("ConditionalRequestConflict|pre-?conditions?", re.IGNORECASE)
-UNKNOWN_CONDITION = re.compile("NotImplemented|not implemented")  # some servers answer so
+REFUSED = "(?i)ConditionalRequestConflict|pre-?conditions?"
+UNKNOWN_CONDITION = "NotImplemented|not implemented"  # some servers answer so
 NUM_AHEAD = 3  # ranges requested ahead of the one in use
 NUM_THREADS = 16  # of requests to remove objects
 
@@ -210,6 +210,9 @@ class Url:
         return {path.rpartition("/")[2]: entry for path, entry in paths.items() if path != itself}
 
 
+AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the library passes
+
+
 # Reading
 
 
@@ -333,9 +336,9 @@ def create_object(url: Url, data: bytes) -> bool:
                     system.pipe_file(key, data, mode="create")
                     return True
                 except OSError as error:
-                    if isinstance(error, FileExistsError) or REFUSED.search(str(error)):
+                    if isinstance(error, FileExistsError) or re.search(REFUSED, str(error)):
                         return False
-                    if not UNKNOWN_CONDITION.search(str(error)):
+                    if not re.search(UNKNOWN_CONDITION, str(error)):
                         raise
             if url.exists():
                 return False

@@ -16,7 +16,8 @@ from pathlib import Path
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place, suggest_name
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, at, parse_place, suggest_name
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"

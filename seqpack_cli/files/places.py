@@ -16,11 +16,8 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from blake3 import blake3
 
 from seqpack_cli.errors import FolderError, MachineError, OptionError, mask_secrets
 from seqpack_cli.files import disk
@@ -38,6 +35,7 @@ from seqpack_cli.files.locks import LOCK_NAME, create_locked, hold_lock, remove_
 from seqpack_cli.files.objects import (
     PACKAGES,
     PLAN_NAME,
+    AnyPath,
     Url,
     create_object,
     find_object,
@@ -48,7 +46,6 @@ from seqpack_cli.files.objects import (
 )
 
 Place: TypeAlias = Path | Url
-AnyPath: TypeAlias = str | os.PathLike[str] | Url  # what a caller of the library passes
 URL_PATTERN = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 # A misspelled URL: as a path it would create a folder such as `s3:`.
 MISSPELLED = re.compile(r"(file|s3a?|gs|gcs|memory|https?|[a-z0-9]+:):", re.IGNORECASE)
@@ -169,11 +166,11 @@ def suggest_name(place: str | Place) -> str:
     return ""
 
 
-@dataclass(frozen=True)
 class At:
     """What can be done at a path or URL."""
 
-    place: Place
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     @property
     def has_lock(self) -> bool:
@@ -265,6 +262,8 @@ class At:
         """Return the BLAKE3 checksum of a whole regular file as hex."""
         if isinstance(self.place, Path):
             return hash_file(self.place)
+        from blake3 import blake3
+
         digest = blake3()
         for block in iter_object(self.place, 0, self.check_size()):
             digest.update(block)

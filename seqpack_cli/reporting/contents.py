@@ -11,7 +11,8 @@ from seqpack_cli.batching.options import LAYOUTS, SIDES
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.errors import FolderError, check_choice
 from seqpack_cli.files.json_files import read_json
-from seqpack_cli.files.places import AnyPath, Place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place
 from seqpack_cli.reporting.batch_facts import spell_batches
 from seqpack_cli.reporting.column_contents import describe_columns
 from seqpack_cli.reporting.column_facts import find_counts

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqpack_cli.errors import OptionError
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.reporting.differing_batches import compare_batches, have_equal_arrays
 from seqpack_cli.reporting.differing_columns import compare_columns, pair_columns
 from seqpack_cli.reporting.differing_manifests import compare_manifests, compare_sources

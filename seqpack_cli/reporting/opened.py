@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.places import AnyPath, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.pairs import view_side

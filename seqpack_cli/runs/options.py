@@ -11,15 +11,13 @@ Neither this module nor those of options classes import numpy: `--help` is made 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import operator
 import re
-import shlex
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -37,6 +35,7 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 WRONG = object()  # returned for a value that is not of the annotated type
 RUN = "Files and the run"  # heading of --help for what every run has
+SPLIT_NAME = "[A-Za-z0-9_-]+"  # also that of its folder
 
 
 @dataclass(frozen=True)
@@ -118,19 +117,15 @@ def check_options(options: Any) -> None:
             check_positive(each.name, value)
 
 
-# Options that conflict: when, what is said (with the options as {o.name}), and what to type.
-Conflict = tuple[Callable[[Any], object], str, str]
+# Options that conflict: whether they do, what is said, and what to type, or "".
+Conflicts = Iterator[tuple[object, str, str]]
 
 
-def refuse(conflicts: Iterable[Conflict], options: Any) -> None:
-    """Raise OptionError for the first conflict of some options.
-
-    Args:
-        conflicts: a table of the options class; a hint may be empty.
-    """
+def refuse(conflicts: Conflicts) -> None:
+    """Raise OptionError for the first conflict; those after it are not evaluated."""
     for is_conflict, message, hint in conflicts:
-        if is_conflict(options):
-            raise OptionError(message.format(o=options), hint=hint.format(o=options) or None)
+        if is_conflict:
+            raise OptionError(message, hint=hint or None)
 
 
 def takes_options(
@@ -155,6 +150,8 @@ def takes_options(
             values: dict[str, dict[str, Any]] = {}
             for name in [name for name in keywords if name not in own]:
                 if name not in named:
+                    import difflib  # takes 2 ms, so not at the top
+
                     near = difflib.get_close_matches(name, [*named, *own], 1)
                     meant = "".join(f"; did you mean {each!r}?" for each in near)
                     raise TypeError(f"{function.__name__} has no option {name!r}{meant}")
@@ -265,6 +262,8 @@ def spell_command(
     >>> spell_command("pack", ["my tokens"], "shards", PackOptions("padded", shuffle=False))
     "seqpack pack 'my tokens' -o shards --layout padded --no-shuffle"
     """
+    import shlex
+
     names = [shlex.quote(str(place)) for place in inputs]
     looks_like_option = any(str(place).startswith("-") and str(place) != "-" for place in inputs)
     folder = "./-" if str(output) == "-" else shlex.quote(str(output))  # `-o -` means stdout

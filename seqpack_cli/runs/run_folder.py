@@ -51,7 +51,7 @@ from seqpack_cli.files.manifest import (
 )
 from seqpack_cli.files.objects import PLAN_NAME, map_ahead
 from seqpack_cli.files.places import NO_FILE, Place, at
-from seqpack_cli.runs.options import find_given, list_options, spell_flag
+from seqpack_cli.runs.options import SPLIT_NAME, find_given, list_options, spell_flag
 
 RUN_NAME = "run.json"
 REMAKE_HINT = "pass --overwrite to make it again"
@@ -61,7 +61,6 @@ KEEPING_HINT = (
 )
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
-SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FORMAT_OF_SHARDS, FORMAT_OF_SPLITS = "seqpack.shards", "seqpack.splits"
 REPLACED = "replaced"  # field of a plan of splits: earlier splits that no longer exist
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
@@ -468,7 +467,7 @@ def find_splits(folder: Place) -> list[str]:
             splits = [each["name"] for each in found.get("splits", ())]
             names += [*splits, *found.get(REPLACED, ())]
     # Whoever wrote the file, only folders directly below this one are those of splits.
-    return list(filter(SPLIT_NAME.fullmatch, names))
+    return [name for name in names if re.fullmatch(SPLIT_NAME, name)]
 
 
 def _read_earlier(folder: Place) -> list[dict[str, Any]]:

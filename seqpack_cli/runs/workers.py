@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import queue
 import signal
 import sys
 import threading
@@ -254,12 +253,11 @@ def _run_in_threads(
         with lock:
             progress.tell(amount, num_tokens)
 
-    pool = ThreadPoolExecutor(num_threads)
-    try:
-        yield from pool.map(lambda task: call(function, task, report), tasks)
-    finally:
-        stopped.set()
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(num_threads) as pool:
+        try:
+            yield from pool.map(lambda task: call(function, task, report), tasks)
+        finally:
+            stopped.set()  # `map` cancels the tasks that have not begun
 
 
 # Child processes. The parent sends the function, limits and executor, and a task for each "ask",
@@ -351,6 +349,7 @@ class Parent:
     """The pipe to the parent of a child process, which is told to end when the parent is gone."""
 
     def __init__(self, pipe: int) -> None:
+        import queue
         from multiprocessing.connection import Connection
 
         self._connection = Connection(pipe)

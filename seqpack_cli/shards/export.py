@@ -25,6 +25,7 @@ from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.locks import remove_left_over
 from seqpack_cli.files.manifest import check_outside_runs, find_format
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import (
     OTHER_NAME,
     FileKind,
@@ -35,7 +36,7 @@ from seqpack_cli.files.outputs import (
     parse_file,
     publish_alone,
 )
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place
+from seqpack_cli.files.places import Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments

@@ -30,7 +30,8 @@ from seqpack_cli.batching.options import (
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import has_tokenizer
-from seqpack_cli.files.places import AnyPath, Place, parse_place, spell_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, parse_place, spell_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder

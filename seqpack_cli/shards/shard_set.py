@@ -23,7 +23,8 @@ from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.json_files import MAX_JSON_BYTES
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped
-from seqpack_cli.files.places import AnyPath, Place, at, find_place, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, at, find_place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments

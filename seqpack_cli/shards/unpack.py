@@ -24,8 +24,9 @@ from seqpack_cli.errors import FolderError, SeqpackError, check_choice, quote
 from seqpack_cli.files.json_files import encode_json, read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import let_pages_go
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import OTHER_NAME, FileKind, parse_file, publish_alone
-from seqpack_cli.files.places import AnyPath, Place, find_place
+from seqpack_cli.files.places import Place, find_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import checks_arguments

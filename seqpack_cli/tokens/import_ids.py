@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 from blake3 import blake3
 
-from seqpack_cli.corpus.checks import iter_input_notes
+from seqpack_cli.corpus.checks import find_input
 from seqpack_cli.corpus.fields import (
     ENCODING_HINT,
     IDS_FIELD,
@@ -40,7 +40,7 @@ from seqpack_cli.corpus.fields import (
     ValueReader,
     oversized_error,
 )
-from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.find_files import Skipped, list_inputs
 from seqpack_cli.corpus.json_records import JSON_FORMATS, iter_raw_json
 from seqpack_cli.corpus.options import (
     COMPRESSION_OF_SUFFIX,
@@ -78,7 +78,8 @@ from seqpack_cli.corpus.table_records import (
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.mapping import view_array
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import spell_command, spell_flag, takes_options
@@ -271,14 +272,9 @@ def import_store(
         open_workers(executor, progress, (*inputs, output)) as workers,
         hold_folder(RunOutput(output, options, overwrite, command)) as run,
     ):
-        sources, skipped = find_sources(
-            inputs,
-            patterns=options.files,
-            output=output,
-            formats=IDS_FORMATS.choose(options.file_format),
-        )
-        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
-            workers.progress.on_notice(note)
+        files, file_format, notice = options.files, options.file_format, workers.progress.on_notice
+        found = find_input(inputs, files, IDS_FORMATS, file_format, notice, output=output)
+        sources, skipped = found
         _check_options(sources, options)
         return _import_sources(run, sources, skipped, options, workers)
 

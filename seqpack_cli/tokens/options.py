@@ -17,8 +17,17 @@ from seqpack_cli.corpus.options import (
     DocumentOptions,
     FileOptions,
 )
-from seqpack_cli.files.places import AnyPath, parse_place
-from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import parse_place
+from seqpack_cli.runs.options import (
+    RUN,
+    Conflicts,
+    check_options,
+    find_given,
+    option,
+    refuse,
+)
+from seqpack_cli.tokens.tokenizer import SPECIAL_TOKENS
 
 UNKNOWN = "<unk>"
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
@@ -106,7 +115,7 @@ class TargetOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        refuse(TARGET_CONFLICTS, self)
+        refuse(_conflicts_of_targets(self))
 
     @property
     def fields(self) -> dict[str, str]:
@@ -199,7 +208,7 @@ class TokenizeOptions:
         check_options(self)
         object.__setattr__(self, "tokenizer", _spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
-        refuse(TOKENIZE_CONFLICTS, self)
+        refuse(_conflicts_of_tokenize(self))
 
     @property
     def makes_texts(self) -> bool:
@@ -306,7 +315,7 @@ class ImportOptions:
         from seqpack_cli.tokens.columns import check_keep
 
         check_options(self)
-        refuse(IMPORT_CONFLICTS, self)
+        refuse(_conflicts_of_import(self))
         if self.tokenizer is not None:
             object.__setattr__(self, "tokenizer", _spell_tokenizer(self.tokenizer))
         check_keep(self.keep)
@@ -359,21 +368,14 @@ class TrainTokenizerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        refuse(TRAIN_CONFLICTS, self)
+        refuse(_conflicts_of_training(self))
 
     @property
     def all_special_tokens(self) -> list[str]:
         """The special tokens in the order of their ids."""
-        from seqpack_cli.tokens.tokenizer import SPECIAL_TOKENS
 
         unknown = () if self.model == "bpe" else (UNKNOWN,)
         return list(dict.fromkeys([*SPECIAL_TOKENS, *unknown, *self.special_tokens]))
-
-    @property
-    def faulty_special_token(self) -> str | None:
-        """The first special token that cannot be encoded in UTF-8."""
-        is_faulty = re.compile("[\ud800-\udfff]").search
-        return next(filter(is_faulty, self.special_tokens), None)
 
     @property
     def min_vocab_size(self) -> int:
@@ -389,135 +391,79 @@ def _is_date(text: str) -> bool:
     return True
 
 
-# Options that conflict, in the form of `runs.options.refuse`.
-TARGET_CONFLICTS: tuple[Conflict, ...] = (
-    *(
-        (
-            lambda o, name=name: getattr(o, name) == "",
-            f"{flag}: expected the name of a field, found ''",
-            "",
-        )
-        for name, flag in FIELD_OPTIONS.items()
-    ),
-    (
-        lambda o: o.prompt_field is not None and o.completion_field is None,
-        "--prompt-field needs --completion-field",
-        "pass --completion-field too",
-    ),
-    (
-        lambda o: o.prompt_field is None and o.completion_field is not None,
-        "--completion-field needs --prompt-field",
-        "pass --prompt-field too",
-    ),
-    (
-        lambda o: o.messages_field is not None and o.prompt_field is not None,
+# Options that conflict
+
+
+def _conflicts_of_targets(o: TargetOptions) -> Conflicts:
+    for name, flag in FIELD_OPTIONS.items():
+        yield getattr(o, name) == "", f"{flag}: expected the name of a field, found ''", ""
+    lacks_completion = o.prompt_field is not None and o.completion_field is None
+    lacks_prompt = o.prompt_field is None and o.completion_field is not None
+    prompt, completion = "--prompt-field", "--completion-field"
+    yield lacks_completion, f"{prompt} needs {completion}", f"pass {completion} too"
+    yield lacks_prompt, f"{completion} needs {prompt}", f"pass {prompt} too"
+    has_chats = o.messages_field is not None
+    yield (
+        has_chats and o.prompt_field is not None,
         "--messages-field and --prompt-field both say how the text is made",
         "leave one of them out",
-    ),
-    *(
-        (
-            lambda o, each=each: o.messages_field is None and getattr(o, each.name) != each.default,
-            f"{spell_flag(each)} {{o.{each.name}}}: no conversations are read",
-            "pass --messages-field too",
+    )
+    of_chats = ("tools_field", "chat_template", "target_turns", "template_date")
+    for name, flag, value in find_given(o):
+        message = f"{flag} {value}: no conversations are read"
+        yield name in of_chats and not has_chats, message, "pass --messages-field too"
+    is_date = o.template_date is None or _is_date(o.template_date)
+    yield not is_date, f"--template-date {o.template_date}: expected a date such as 2026-11-23", ""
+
+
+def _conflicts_of_tokenize(o: TokenizeOptions) -> Conflicts:
+    is_limited, overlap = o.max_length is not None, f"--overlap {o.overlap}"
+    is_cut = o.overflow == "split"
+    yield not is_cut and not is_limited, f"--overflow {o.overflow} needs --max-length", ""
+    if o.overlap is not None:
+        yield not is_limited, f"{overlap}: no document is cut, expected --max-length", ""
+        yield not is_cut, f"{overlap}: no document is cut, expected --overflow split", ""
+        is_long = o.overlap >= (o.max_length or 0)
+        yield is_long, f"{overlap}: expected less than --max-length {o.max_length}", ""
+    text_field = o.documents.text_field
+    for flag in o.targets.fields:
+        message = f"--text-field {text_field}: the text is made from {flag}"
+        yield text_field != "text", message, "leave --text-field out"
+    for flag, token in (("--bos", o.bos), ("--eos", o.eos)):
+        yield (
+            o.targets.messages_field is not None and token is not None,
+            f"{flag} {token}: the chat template writes every special token",
+            f"leave {flag} out, or change the template: --chat-template FILE",
         )
-        for each in dataclasses.fields(TargetOptions)[3:]
-    ),
-    (
-        lambda o: o.template_date is not None and not _is_date(o.template_date),
-        "--template-date {o.template_date}: expected a date such as 2026-11-23",
+
+
+def _conflicts_of_import(o: ImportOptions) -> Conflicts:
+    num_given = (o.tokenizer is not None) + (o.vocab_size is not None)
+    yield (
+        num_given != 1,
+        f"--tokenizer and --vocab-size: found {'both' if num_given else 'neither'}, expected one "
+        "of them",
+        "pass the --tokenizer that made the ids; without one, --vocab-size N, the rows of the "
+        "model's embedding; ids alone (.bin, .npy) also need --dtype and --eos",
+    )
+    is_outside = o.eos is not None and o.vocab_size is not None and o.eos >= o.vocab_size
+    yield is_outside, f"--eos {o.eos}: expected less than --vocab-size {o.vocab_size}", ""
+    for role in ROLES:
+        field = getattr(o, f"{role}_field")
+        flag = f"--{role.replace('_', '-')}-field"
+        message = f"{flag} {field}: conflicts with --ignore-field {field}"
+        yield field in o.ignore_fields, message, "leave out one of the two"
+
+
+def _conflicts_of_training(o: TrainTokenizerOptions) -> Conflicts:
+    for token in o.special_tokens:
+        yield not token, "--special-token '': expected at least one character", ""
+        is_faulty = re.search("[\ud800-\udfff]", token)
+        yield is_faulty, f"--special-token {token!r}: expected valid UTF-8", ""
+    others = "256 bytes" if o.model == "bpe" else "one other token"
+    yield (
+        o.vocab_size < o.min_vocab_size,
+        f"--vocab-size {o.vocab_size}: expected at least {o.min_vocab_size}, the special tokens "
+        f"and {others}",
         "",
-    ),
-)
-TOKENIZE_CONFLICTS: tuple[Conflict, ...] = (
-    (
-        lambda o: o.overflow != "split" and o.max_length is None,
-        "--overflow {o.overflow} needs --max-length",
-        "",
-    ),
-    (
-        lambda o: o.overlap is not None and o.max_length is None,
-        "--overlap {o.overlap}: no document is cut, expected --max-length",
-        "",
-    ),
-    (
-        lambda o: o.overlap is not None and o.overflow != "split",
-        "--overlap {o.overlap}: no document is cut, expected --overflow split",
-        "",
-    ),
-    (
-        lambda o: o.overlap is not None and o.overlap >= o.max_length,
-        "--overlap {o.overlap}: expected less than --max-length {o.max_length}",
-        "",
-    ),
-    *(
-        (
-            lambda o, flag=flag: flag in o.targets.fields and o.documents.text_field != "text",
-            f"--text-field {{o.documents.text_field}}: the text is made from {flag}",
-            "leave --text-field out",
-        )
-        for flag in FIELD_OPTIONS.values()
-    ),
-    *(
-        (
-            lambda o, name=name: (
-                o.targets.messages_field is not None and getattr(o, name) is not None
-            ),
-            f"--{name} {{o.{name}}}: the chat template writes every special token",
-            f"leave --{name} out, or change the template: --chat-template FILE",
-        )
-        for name in ("bos", "eos")
-    ),
-)
-MAKER_HINT = (
-    "pass the --tokenizer that made the ids; without one, --vocab-size N, the rows of the model's "
-    "embedding; ids alone (.bin, .npy) also need --dtype and --eos"
-)
-IMPORT_CONFLICTS: tuple[Conflict, ...] = (
-    (
-        lambda o: o.tokenizer is None and o.vocab_size is None,
-        "--tokenizer and --vocab-size: found neither, expected one of them",
-        MAKER_HINT,
-    ),
-    (
-        lambda o: o.tokenizer is not None and o.vocab_size is not None,
-        "--tokenizer and --vocab-size: found both, expected one of them",
-        MAKER_HINT,
-    ),
-    (
-        lambda o: o.eos is not None and o.vocab_size is not None and o.eos >= o.vocab_size,
-        "--eos {o.eos}: expected less than --vocab-size {o.vocab_size}",
-        "",
-    ),
-    *(
-        (
-            lambda o, role=role: getattr(o, f"{role}_field") in o.ignore_fields,
-            f"--{role.replace('_', '-')}-field {{o.{role}_field}}: conflicts with --ignore-field "
-            f"{{o.{role}_field}}",
-            "leave out one of the two",
-        )
-        for role in ROLES
-    ),
-)
-TRAIN_CONFLICTS: tuple[Conflict, ...] = (
-    (
-        lambda o: "" in o.special_tokens,
-        "--special-token '': expected at least one character",
-        "",
-    ),
-    (
-        lambda o: o.faulty_special_token is not None,
-        "--special-token {o.faulty_special_token!r}: expected valid UTF-8",
-        "",
-    ),
-    *(
-        (
-            lambda o, is_bpe=is_bpe: (
-                (o.model == "bpe") == is_bpe and o.vocab_size < o.min_vocab_size
-            ),
-            "--vocab-size {o.vocab_size}: expected at least {o.min_vocab_size}, the special tokens "
-            f"and {'256 bytes' if is_bpe else 'one other token'}",
-            "",
-        )
-        for is_bpe in (True, False)
-    ),
-)
+    )

@@ -22,8 +22,8 @@ from blake3 import blake3
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
 from seqpack_cli.files.mapping import keep_mapped, let_pages_go, map_regular
-from seqpack_cli.files.objects import map_ahead
-from seqpack_cli.files.places import AnyPath, Place, at, parse_place
+from seqpack_cli.files.objects import AnyPath, map_ahead
+from seqpack_cli.files.places import Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import copy_ranges, find_index, to_offsets
 from seqpack_cli.runs.options import checks_arguments

@@ -23,11 +23,11 @@ from seqpack_cli.corpus.checks import (
     check_kept_fields,
     check_options_used,
     check_target_fields,
-    iter_input_notes,
+    find_input,
     naming_stray,
 )
 from seqpack_cli.corpus.fields import KEEP, Field, FieldText, ValueReader, proposes_field
-from seqpack_cli.corpus.find_files import Skipped, find_sources, list_inputs
+from seqpack_cli.corpus.find_files import Skipped, list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers, plan_parts
 from seqpack_cli.corpus.records import RecordBlock, iter_records, read_block_file, sample_records
@@ -36,8 +36,8 @@ from seqpack_cli.corpus.streams import check_unchanged, hash_range
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items
 from seqpack_cli.files.inputs import spell_inputs
 from seqpack_cli.files.json_files import encode_json
-from seqpack_cli.files.objects import map_ahead
-from seqpack_cli.files.places import AnyPath, Place, parse_place
+from seqpack_cli.files.objects import AnyPath, map_ahead
+from seqpack_cli.files.places import Place, parse_place
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import OVERWRITE_HINT, RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import (
@@ -283,16 +283,16 @@ def _find_input(
     spool: str | None,
     progress: Progress,
 ) -> tuple[list[Source], Skipped]:
-    sources, skipped = find_sources(
+    sources, skipped = find_input(
         inputs,
+        options.files,
+        TEXT_FORMATS,
+        options.file_format,
+        progress.on_notice,
         document=options.document,
-        patterns=options.files,
         spool=spool,
         output=output,
-        formats=TEXT_FORMATS.choose(options.file_format),
     )
-    for note in iter_input_notes(sources, skipped, file_format=options.file_format):
-        progress.on_notice(note)
     text_field = options.documents.text_field
     check_options_used(sources, document=options.document, text_field=text_field)
     check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])

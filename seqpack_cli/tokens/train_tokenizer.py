@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqpack_cli.corpus.checks import check_options_used, iter_input_notes
+from seqpack_cli.corpus.checks import check_options_used, find_input
 from seqpack_cli.corpus.fields import FieldText
-from seqpack_cli.corpus.find_files import find_sources, list_inputs
+from seqpack_cli.corpus.find_files import list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.records import iter_records
@@ -22,8 +22,9 @@ from seqpack_cli.errors import (
     DataError,
     join_items,
 )
+from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import parse_file, publish_alone
-from seqpack_cli.files.places import AnyPath, Place
+from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions
@@ -93,14 +94,8 @@ def _train(
 ) -> Tokenizer:
     """Train on the inputs; standard input is spooled into the folder."""
     with spool_standard_input(inputs, folder) as spool:
-        sources, skipped = find_sources(
-            inputs,
-            patterns=options.files,
-            spool=spool,
-            formats=TEXT_FORMATS.choose(options.file_format),
-        )
-        for note in iter_input_notes(sources, skipped, file_format=options.file_format):
-            progress.on_notice(note)
+        files, file_format, notice = options.files, options.file_format, progress.on_notice
+        sources, _ = find_input(inputs, files, TEXT_FORMATS, file_format, notice, spool=spool)
         check_options_used(sources, document="line", text_field=options.documents.text_field)
         check_footers(sources)
         progress.on_total(sum(source.num_bytes for source in sources))

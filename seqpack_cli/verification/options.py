@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from seqpack_cli.files.places import AnyPath
-from seqpack_cli.runs.options import RUN, Conflict, check_options, option, refuse, spell_flag
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.runs.options import RUN, Conflicts, check_options, find_given, option, refuse
 
 LEVELS = ("structure", "roundtrip", "run", "forward", "backward")
 MODEL = "model"  # follows on roundtrip where a user's model is checked
@@ -109,7 +109,7 @@ class VerifyOptions:
         check_options(self)
         if self.level is None:
             object.__setattr__(self, "level", "backward" if self.model is None else MODEL)
-        refuse(CONFLICTS, self)
+        refuse(_conflicts(self))
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -124,80 +124,40 @@ class VerifyOptions:
         return tuple(level for level in levels if level != "run")
 
 
-# Options that conflict, in the form of `runs.options.refuse`.
-OWN_LEVELS = "conflicts with --model, which runs structure, roundtrip and model"
-CONFLICTS: tuple[Conflict, ...] = (
-    *(
-        (
-            lambda o, name=name: o.model is None and getattr(o, name),
-            f"--{name} needs --model",
-            "pass --model MODULE:FUNCTION as well",
+def _conflicts(o: VerifyOptions) -> Conflicts:
+    level = f"--level {o.level}"
+    if o.model is None:
+        for flag, is_given in (("--call", o.call), ("--causal", o.causal)):
+            yield is_given, f"{flag} needs --model", "pass --model MODULE:FUNCTION as well"
+        yield o.level == MODEL, f"{level} needs --model", "pass --model MODULE:FUNCTION"
+    else:
+        what = "--model" if o.level in LEVELS[:2] else "--level"
+        message = f"{level} conflicts with --model, which runs structure, roundtrip and model"
+        yield o.level != MODEL, message, f"leave out {what}"
+        for name, flag, _ in find_given(o):
+            message = f"{flag} conflicts with --model: it is for the model that verify makes"
+            yield name in TEST_MODEL, message, f"leave out {flag}"
+    is_small = o.hidden_size < MIN_HIDDEN_SIZE
+    yield is_small, f"--hidden-size {o.hidden_size}: expected {MIN_HIDDEN_SIZE} or more", ""
+    if o.every_batch is not None:
+        flag, other = "--every-batch", "run to run the model over every batch and stop there"
+        if not o.every_batch:
+            flag, other = "--no-every-batch", "roundtrip, which does not run the model"
+        needs_other = o.every_batch != (o.level == "run")
+        yield (
+            o.level not in ("forward", "backward"),
+            f"{flag} needs --level forward or backward, found {level}",
+            f"pass --level {other}" if needs_other else f"leave out {flag}",
         )
-        for name in ("call", "causal")
-    ),
-    (
-        lambda o: o.model is None and o.level == MODEL,
-        "--level model needs --model",
-        "pass --model MODULE:FUNCTION",
-    ),
-    (
-        lambda o: o.model is not None and o.level in LEVELS[:2],
-        f"--level {{o.level}} {OWN_LEVELS}",
-        "leave out --model",
-    ),
-    (
-        lambda o: o.model is not None and o.level in LEVELS[2:],
-        f"--level {{o.level}} {OWN_LEVELS}",
-        "leave out --level",
-    ),
-    *(
-        (
-            lambda o, each=each: o.model is not None and getattr(o, each.name) != each.default,
-            f"{spell_flag(each)} conflicts with --model: it is for the model that verify makes",
-            f"leave out {spell_flag(each)}",
-        )
-        for each in fields(VerifyOptions)
-        if each.name in TEST_MODEL
-    ),
-    (
-        lambda o: o.hidden_size < MIN_HIDDEN_SIZE,
-        f"--hidden-size {{o.hidden_size}}: expected {MIN_HIDDEN_SIZE} or more",
-        "",
-    ),
-    *(
-        (
-            lambda o, value=value, levels=levels: o.every_batch is value and o.level in levels,
-            f"{name} needs --level forward or backward, found --level {{o.level}}",
-            hint,
-        )
-        for value, name, levels, hint in (
-            (True, "--every-batch", ("run",), "leave out --every-batch"),
-            (
-                True,
-                "--every-batch",
-                (*LEVELS[:2], MODEL),
-                "pass --level run to run the model over every batch and stop there",
-            ),
-            (
-                False,
-                "--no-every-batch",
-                ("run",),
-                "pass --level roundtrip, which does not run the model",
-            ),
-            (False, "--no-every-batch", (*LEVELS[:2], MODEL), "leave out --no-every-batch"),
-        )
-    ),
-    (
-        lambda o: o.num_workers is not None and o.device != "cpu",
-        "--num-workers conflicts with --device {o.device}: workers do the level roundtrip on a CPU",
-        "leave out --num-workers",
-    ),
-    (
-        lambda o: o.num_workers is not None and o.level == "structure",
-        "--num-workers conflicts with --level structure: workers do the level roundtrip on a CPU",
-        "leave out --num-workers",
-    ),
-)
+    if o.num_workers is not None:
+        for flag, is_unfit in (
+            (f"--device {o.device}", o.device != "cpu"),
+            (level, o.level == "structure"),
+        ):
+            message = (
+                f"--num-workers conflicts with {flag}: workers do the level roundtrip on a CPU"
+            )
+            yield is_unfit, message, "leave out --num-workers"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from seqpack_cli.files.manifest import find_format
-from seqpack_cli.files.places import AnyPath, parse_place
+from seqpack_cli.files.objects import AnyPath
+from seqpack_cli.files.places import parse_place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards

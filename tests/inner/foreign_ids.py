@@ -12,7 +12,7 @@ from typing import Any
 from here import HERE
 
 from seqpack_cli import ImportOptions, import_store
-from seqpack_cli.files.places import AnyPath
+from seqpack_cli.files.objects import AnyPath
 
 Documents = list[list[list[int]]]
 LETTERS = {1: "B", 2: "b", 3: "h", 4: "i", 5: "q", 6: "d", 7: "f", 8: "H"}  # by dtype code

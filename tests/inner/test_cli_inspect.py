@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -487,7 +488,7 @@ def check_lines(shown: str) -> list[str]:
     lines = shown.splitlines()
     for line in lines:
         assert count_columns(line) <= WIDTH, line
-        assert not CONTROLS.search(line)
+        assert not re.search(CONTROLS, line)
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -44,7 +45,7 @@ ODD = [
     "\ufe0f",
 ]
 TEXTS = st.text(st.one_of(st.sampled_from(ODD), st.characters(codec="utf-8")), max_size=60)
-PRINTABLE = TEXTS.map(lambda text: CONTROLS.sub("?", text))
+PRINTABLE = TEXTS.map(lambda text: re.sub(CONTROLS, "?", text))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_pairs_fit_a_line_whatever_they_say(text: str, path: str) -> None:
     lines += pair_of_text("label", text, max_lines=3)
     for line in lines:
         assert count_columns(line) <= WIDTH
-        assert not CONTROLS.search(line)
+        assert not re.search(CONTROLS, line)
     assert len(lines) <= 5
 
 
@@ -209,7 +210,7 @@ def test_token_of_many_characters_without_width_is_cut() -> None:
 
 def test_quoted_text_moves_no_cursor() -> None:
     every = "".join(map(chr, range(0x3000)))
-    assert not CONTROLS.search(quote_text(every))
+    assert not re.search(CONTROLS, quote_text(every))
 
 
 @pytest.mark.parametrize(
