@@ -482,7 +482,6 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
         OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
     name, shares, place = splits.by, splits.shares or (), f"--split-by {splits.by}"
-    hint = "split by another column, or by documents: leave out --split-by"
     if name is None:
         return lambda number: store.spread(
             number, assign_splits(store.part_hashes(number), shares, splits.seed)
@@ -490,16 +489,18 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     if name == OVERLAP:
         raise OptionError(
             f"{place}: differs between the pieces of a document, expected one value per document",
-            hint=hint,
+            hint="split by another column, or by documents: leave out --split-by",
         )
     if name not in store.columns:
         what = f"column {quote(name)} differs between the stores, so it cannot be used"
+        hint = f"tokenize all stores with the same --keep {name}"
         lacking = next((it for it in store.folders if name not in it.columns), None)
         if lacking is not None:
             columns = join_items(map(quote, lacking.columns)) or "none"
             what = f"{lacking.path} has no such column (found: {columns})"
-        if len(store.folders) == 1 and not name.startswith("@"):
-            hint = f"pass --keep {name} to tokenize"
+            hint = "split by a column that every store has, or by documents: leave out --split-by"
+            if len(store.folders) == 1 and not name.startswith("@"):
+                hint = f"pass --keep {name} to tokenize"
         raise OptionError(f"{place}: {what}", hint=hint)
     column = store.columns[name]
     if column.is_per_token:
