@@ -3,7 +3,7 @@
 Everything is checked in numpy before torch gets it: a wrong `batch_sizes` makes torch write out of
 bounds. Each rule is one computation over the arrays of any number of batches. A column with one
 value per sequence has one entry per row; one with a value per token is laid out as `data` is, and
-checked as ids are. Checking all batches takes 2 ns per token, a single batch 50 us.
+checked as ids are. Checking all batches takes 1 to 2 ns per token.
 """
 
 from __future__ import annotations
