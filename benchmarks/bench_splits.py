@@ -35,7 +35,7 @@ from seqpack_cli import PackOptions, open_store
 from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.shards.pack import describe_splits
 from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
-from seqpack_cli.shards.selection import SelectedStore, make_splitter
+from seqpack_cli.shards.selection import Selection, make_splitter
 
 SPLIT = "train=0.98,validation=0.01,test=0.01"
 SHORT, LONG = 4, 200  # mean tokens of a document
@@ -111,7 +111,7 @@ def plan_alone(path: Path, name: str) -> dict[str, Any]:
     num_tokens = 0
     for choice in choices:
         options = choice.resolve()
-        source = SelectedStore(store, options, find_split=find)
+        source = Selection(store, options, find_split=find)
         plan = plan_store(source, options)
         plan.cut(cut_shards(plan.table, options, [EntryBytes.of(store)]))
         num_tokens += plan.table.add_up(plan.table.num_tokens)

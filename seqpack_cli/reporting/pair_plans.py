@@ -15,7 +15,7 @@ from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
-from seqpack_cli.shards.selection import SelectedStore, Selector
+from seqpack_cli.shards.selection import Selection, Selector
 from seqpack_cli.tokens.store import TokenStore
 
 
@@ -77,7 +77,7 @@ def _count(plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
+def _measure(source: Selection, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
     """Return the numbers of one way."""
     options = way.resolve(pairs=True)
     plan = plan_store(source, options, counts)

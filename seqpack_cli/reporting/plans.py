@@ -13,7 +13,7 @@ from seqpack_cli.reporting.pair_plans import compare_pair_plans
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, open_stores, parse_places
 
 
@@ -64,7 +64,7 @@ def compare_plans(
         DataError: no sequence has a target.
     """
     progress = progress or Progress()
-    source = SelectedStore(store, PackOptions(keep_without_target=keep_without_target).resolve())
+    source = Selection(store, PackOptions(keep_without_target=keep_without_target).resolve())
     counts = source.count()
     kept = counts.kept
     longest = int(kept.lengths.max(initial=1))
@@ -86,7 +86,7 @@ def compare_plans(
     }
 
 
-def _measure(source: SelectedStore, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
+def _measure(source: Selection, counts: SourceCounts, way: PackOptions) -> dict[str, Any]:
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_store(source, options, counts)
     table = plan.table

@@ -82,10 +82,6 @@ Task = TypeVar("Task")
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
-class DifferentRunError(FolderError):
-    """A folder holds a run with other options or input."""
-
-
 @dataclass(frozen=True)
 class RunOutput:
     """Where a run writes, and how.
@@ -416,7 +412,7 @@ class RunFolder:
         changes = _describe_changes(plan, found, record, self._output.options)
         if changes:
             is_same = found.get("format") == plan["format"] and _has_maker(found, plan)
-            raise DifferentRunError(
+            raise FolderError(
                 f"{self.path}: holds a run that differs: {changes}",
                 hint=OVERWRITE_HINT if is_same else SAME_COMMAND_HINT,
             )

@@ -71,7 +71,7 @@ from seqpack_cli.shards.pack_shard import (
 )
 from seqpack_cli.shards.selection import (
     PartSplits,
-    SelectedStore,
+    Selection,
     Selector,
     make_splitter,
     name_by_position,
@@ -143,7 +143,7 @@ def pack(
             open_source.cache_clear()  # else stores stay mapped where this process does the work
 
 
-def plan_selected(source: SelectedStore, workers: Workers) -> Plan:
+def plan_selected(source: Selection, workers: Workers) -> Plan:
     """Plan the batches of what is selected of an opened store; raise if they cannot be packed."""
     counts = None
     if not _is_planned_here(source.options, workers, pairs=len(source.sides) > 1):
@@ -214,7 +214,7 @@ class _Set:
     """
 
     name: str | None
-    source: SelectedStore
+    source: Selection
     plan: Plan
     head: dict[str, Any]
 
@@ -358,7 +358,7 @@ def _describe_run(num_tokens: int, workers: Workers, seconds: float) -> dict[str
 # Manifests
 
 
-def _make_head(source: SelectedStore) -> dict[str, Any]:
+def _make_head(source: Selection) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
     options, (store, *others) = source.options, source.sides
     return {
@@ -373,7 +373,7 @@ def _make_head(source: SelectedStore) -> dict[str, Any]:
     }
 
 
-def _describe_side(store: TokenStore, source: SelectedStore) -> dict[str, Any]:
+def _describe_side(store: TokenStore, source: Selection) -> dict[str, Any]:
     return {
         "dtype": store.dtype,
         "pad_id": choose_pad_id(store, source.options),

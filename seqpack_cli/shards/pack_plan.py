@@ -25,7 +25,7 @@ from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.arrays import tensor_names
 from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import PREFIX, find_geometry
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
@@ -45,7 +45,7 @@ LOOSER_OPTIONS = {
 
 
 def plan_store(
-    source: SelectedStore, options: ResolvedOptions, found: SourceCounts | None = None
+    source: Selection, options: ResolvedOptions, found: SourceCounts | None = None
 ) -> Plan:
     """Plan the batches of a store.
 

@@ -45,7 +45,7 @@ from seqpack_cli.shards.manifest import (
     of_encoder,
     shard_name,
 )
-from seqpack_cli.shards.selection import NUM_TARGETS, SelectedStore, Selector, TargetCounter
+from seqpack_cli.shards.selection import NUM_TARGETS, Selection, Selector, TargetCounter
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.store import Slices, TokenStore, ValueReader, copy_rows, open_stores
 
@@ -69,7 +69,7 @@ class SourceSetup:
     passes: tuple[Fraction, ...]
 
     @classmethod
-    def of(cls, source: SelectedStore) -> SourceSetup:
+    def of(cls, source: Selection) -> SourceSetup:
         """Return that of an opened source."""
         places = (tuple(store.path.resolve() for store in side.folders) for side in source.sides)
         digests = (side.digest for side in source.sides)
@@ -77,7 +77,7 @@ class SourceSetup:
 
 
 @functools.lru_cache(maxsize=1)
-def open_source(setup: SourceSetup) -> SelectedStore:
+def open_source(setup: SourceSetup) -> Selection:
     """Open a source once in a worker; another run or split opens it again.
 
     Raises:
@@ -118,7 +118,7 @@ class CountTask:
         return f"parts {self.first_part} to {self.last_part - 1}"
 
 
-def count_store(source: SelectedStore, workers: Workers) -> SourceCounts:
+def count_store(source: Selection, workers: Workers) -> SourceCounts:
     """Check every index of a store and count its lengths, in parallel tasks.
 
     Raises:
@@ -335,7 +335,7 @@ class StoreRows:
             check_store_ids(ids, self._store)
 
 
-def find_rows(planned: PlannedRows, source: SelectedStore) -> ShardRows:
+def find_rows(planned: PlannedRows, source: Selection) -> ShardRows:
     """Find planned rows in what they were planned from.
 
     Raises:

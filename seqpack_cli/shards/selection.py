@@ -109,14 +109,14 @@ class Selector:
         passes: Sequence[Fraction] | None = None,
         *,
         find_split: PartSplits | None = None,
-    ) -> SelectedStore:
-        """Return what options select; see `SelectedStore`."""
-        return SelectedStore(
+    ) -> Selection:
+        """Return what options select; see `Selection`."""
+        return Selection(
             self.store, options, passes, alignment=self.alignment, find_split=find_split
         )
 
 
-class SelectedStore:
+class Selection:
     """The lengths of a store, 0 for each sequence, or pair, that is left out.
 
     Args:
@@ -170,7 +170,7 @@ class SelectedStore:
         found = self.alignment
         return PairLengths(found.decoder_indices, found.decoder_lengths, self._count(1))
 
-    def with_seed(self, seed: int) -> SelectedStore:
+    def with_seed(self, seed: int) -> Selection:
         """Return the same selection with the fractions of passes and the rounds of another seed.
 
         Splits and conditions are not evaluated again.
@@ -186,7 +186,7 @@ class SelectedStore:
         return not self._tests and not self.options.has_passes
 
     @cached_property
-    def rounds(self) -> Sequence[SelectedStore]:
+    def rounds(self) -> Sequence[Selection]:
         """The sources that are planned one by one; the source itself if it is the only one."""
         num_rounds = count_rounds(self.passes)
         return [self] if num_rounds == 1 else list(self._iter_rounds(num_rounds))
@@ -323,7 +323,7 @@ class SelectedStore:
             is_taken &= test(number)
         return is_taken
 
-    def _iter_rounds(self, num_rounds: int) -> Iterator[SelectedStore]:
+    def _iter_rounds(self, num_rounds: int) -> Iterator[Selection]:
         """Yield what is visited in each round: a selection in one pass, whose test is the round."""
 
         @functools.cache  # 4 bytes for each sequence

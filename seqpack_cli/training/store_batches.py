@@ -26,7 +26,7 @@ from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.options import checks_arguments, convert
 from seqpack_cli.shards.pack_plan import choose_pad_id, plan_store
-from seqpack_cli.shards.selection import SelectedStore, name_by_position
+from seqpack_cli.shards.selection import Selection, name_by_position
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.store import check_dropped, name_stores
@@ -80,7 +80,7 @@ class StoreBatches:
         convert("options", options, PackOptions)
         self.dataset = dataset
         self.options = _resolve(options, dataset)
-        self._source: SelectedStore | None = None
+        self._source: Selection | None = None
         source = self._select()
         _check_keys(source)
         shown = {*dataset.columns, self.options.store_column}
@@ -167,10 +167,10 @@ class StoreBatches:
             "bucket_keys": keys,
         }
 
-    def _select(self) -> SelectedStore:
+    def _select(self) -> Selection:
         """Return what the options select; splits and conditions are evaluated once."""
         if self._source is None:
-            self._source = SelectedStore(self.dataset.open_store(), self.options)
+            self._source = Selection(self.dataset.open_store(), self.options)
         return self._source
 
     def __getstate__(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> ResolvedOptions:
     return name_by_position(resolved, name_stores(places))
 
 
-def _check_keys(source: SelectedStore) -> None:
+def _check_keys(source: Selection) -> None:
     """Refuse bucket keys that are chosen from documents of which each epoch takes others."""
     has_fraction = any(passes.denominator > 1 for passes in source.passes)
     if source.options.buckets == "auto" and has_fraction:

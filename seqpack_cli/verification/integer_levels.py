@@ -11,7 +11,7 @@ import numpy as np
 from seqpack_cli.batching.options import ENCODER
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.store import TokenStore
@@ -27,7 +27,7 @@ from seqpack_cli.verification.integers.structure import check_structure
 from seqpack_cli.verification.levels import Verification
 from seqpack_cli.verification.report import LevelReport
 
-PlannedAgain = tuple[SelectedStore | None, PlannedShards | None]
+PlannedAgain = tuple[Selection | None, PlannedShards | None]
 
 
 def verify_structure(run: Verification, again: PlannedAgain | None = None) -> BatchTable:

@@ -14,12 +14,12 @@ from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.errors import FolderError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.shards.pack_shard import count_store
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import TokenStore, open_store
 
 
 def count(store: TokenStore, executor: Executor, **values: Any) -> SourceCounts:
-    source = SelectedStore(store, PackOptions(**values).resolve())
+    source = Selection(store, PackOptions(**values).resolve())
     return count_store(source, Workers(executor, Progress()))
 
 

@@ -28,7 +28,7 @@ from seqpack_cli.shards.pack_plan import (
     cut_shards,
     plan_store,
 )
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import open_store
 
 IDS = EntryBytes(2)
@@ -105,13 +105,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan_opened(path: Path, **values: Any) -> Plan:
     options = PackOptions(**values).resolve()
-    return plan_store(SelectedStore(open_store(path), options), options)
+    return plan_store(Selection(open_store(path), options), options)
 
 
 def test_plan_store_holds_sequences_only_where_it_has_to(store: Path) -> None:
     opened = open_store(store)
     options = PackOptions(window=3).resolve()
-    plan_store(SelectedStore(opened, options), options)
+    plan_store(Selection(opened, options), options)
     assert "lengths" not in vars(opened)
 
 
@@ -148,7 +148,7 @@ def test_a_sequence_of_several_stores_is_named_by_its_index_over_all(
     store: Path, tmp_path: Path
 ) -> None:
     other = make_store(tmp_path / "other", ["x", "y"])
-    source = SelectedStore(open_store([other, store]), PackOptions(max_tokens=8).resolve())
+    source = Selection(open_store([other, store]), PackOptions(max_tokens=8).resolve())
     place = f"sequence 7 ({store}: {store.parent / 'corpus.txt'}:6) has 12 tokens"
     with pytest.raises(OptionError, match=re.escape(f"{other}, {store}: {place}")):
         plan_store(source, source.options)

@@ -32,7 +32,7 @@ from seqpack_cli.shards.manifest import COUNTS
 from seqpack_cli.shards.pack_plan import plan_store
 from seqpack_cli.shards.pack_shard import SetSetup, ShardTask, SourceSetup, make_shard
 from seqpack_cli.shards.padded import PaddedBatch
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.shared_rows import VarlenBatch
 from seqpack_cli.shards.unpack import iter_unpacked
@@ -627,7 +627,7 @@ def test_worker_refuses_lengths_that_changed_since_the_plan(
     store = make_store(tmp_path, make_texts(lengths))
     opened = open_store(store)
     options = PackOptions(drop_shorter=2).resolve()
-    source = SelectedStore(opened, options)
+    source = Selection(opened, options)
     (rows,) = plan_store(source, options).cut([0, 1])
     setup = SetSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     with (store / "part-00000.idx").open("r+b") as file:
@@ -646,7 +646,7 @@ def test_worker_refuses_another_store_of_the_same_lengths(tmp_path: Path, shuffl
     store = make_store(tmp_path / "first", make_texts([9, 5]))
     opened = open_store(store)
     options = PackOptions(shuffle=shuffle).resolve()
-    source = SelectedStore(opened, options)
+    source = Selection(opened, options)
     (rows,) = plan_store(source, options).cut([0, 1])
     setup = SetSetup(tmp_path, SourceSetup.of(source), {"layout": "packed"})
     shutil.rmtree(store)

@@ -24,7 +24,7 @@ from test_verify_campaign import draw_lengths, draw_pack_options
 from seqpack_cli.batching.options import PLAN_VERSION, PackOptions
 from seqpack_cli.errors import DataError, FolderError, OptionError, SeqpackError
 from seqpack_cli.shards.pack import pack
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.verification import verify_run
@@ -369,8 +369,6 @@ def test_store_that_changes_under_the_comparison_is_named(tmp_path: Path) -> Non
     make_shards(tmp_path / "other", [*LENGTHS[1:], 7])
     other = open_store(tmp_path / "other" / "store")
     assert isinstance(found, plan_comparison.PlannedShards)
-    planned = plan_comparison.PlannedShards(
-        shards, SelectedStore(other, shards.options), found.plan
-    )
+    planned = plan_comparison.PlannedShards(shards, Selection(other, shards.options), found.plan)
     with pytest.raises(FolderError, match=f"^{other.path}: changed since this run began"):
         planned.find_rows(0)

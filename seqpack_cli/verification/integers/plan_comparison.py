@@ -22,7 +22,7 @@ from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import to_lists
 from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import find_rows, order_decoder
-from seqpack_cli.shards.selection import SelectedStore, Selector
+from seqpack_cli.shards.selection import Selection, Selector
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore
@@ -45,7 +45,7 @@ def plan_again(
     *,
     decoder: TokenStore | None = None,
     is_planned: bool = True,
-) -> tuple[SelectedStore | None, PlannedShards | None, list[Finding]]:
+) -> tuple[Selection | None, PlannedShards | None, list[Finding]]:
     """Select and plan a store with the options that its shards record.
 
     Args:
@@ -70,7 +70,7 @@ def plan_again(
     return source, planned, []
 
 
-def _plan_again(shards: ShardSet, source: SelectedStore) -> PlannedShards | Finding:
+def _plan_again(shards: ShardSet, source: Selection) -> PlannedShards | Finding:
     options, found = shards.options, source.count()
     num_rows = sum(entry["num_rows"] for entry in shards.manifest["shards"])
     num_planned = _count_rows(found.kept, options)
@@ -93,7 +93,7 @@ def _count_rows(kept: LengthCounts, options: ResolvedOptions) -> int:
 class PlannedShards:
     """The planned batches of each shard; of pairs, those of one side."""
 
-    def __init__(self, shards: ShardSet, source: SelectedStore, plan: Plan) -> None:
+    def __init__(self, shards: ShardSet, source: Selection, plan: Plan) -> None:
         self.plan = plan  # of all sides
         self.source = source
         self._shards = shards

@@ -17,7 +17,7 @@ from seqpack_cli.batching.plan import Limits, PairLengths, find_limits, make_lim
 from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack import describe_stores
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore
 from seqpack_cli.verification.findings import Finding
@@ -28,9 +28,7 @@ Visits = tuple[int, np.ndarray, np.ndarray]  # first sequence, lengths, and visi
 BY_OPTIONS, BY_PLAN = "the stores and options give", "the plan has"  # whose numbers are expected
 
 
-def compare_selection(
-    shards: ShardSet, source: SelectedStore, coverage: Coverage
-) -> Iterator[Finding]:
+def compare_selection(shards: ShardSet, source: Selection, coverage: Coverage) -> Iterator[Finding]:
     """Yield where the sequences of the shards, or the ledger, are not what the options select.
 
     Args:
@@ -94,7 +92,7 @@ def compare_ledger(
 
 
 def compare_stores(
-    entries: list[dict[str, Any]], store: TokenStore, source: SelectedStore, holder: str
+    entries: list[dict[str, Any]], store: TokenStore, source: Selection, holder: str
 ) -> Iterator[Finding]:
     """Yield where the sizes and passes of the stores of a side are not those in the manifest."""
     found = describe_stores(store, source.passes)
@@ -105,14 +103,14 @@ def compare_stores(
                 yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
-def _iter_selected(source: SelectedStore) -> Iterator[Visits]:
+def _iter_selected(source: Selection) -> Iterator[Visits]:
     """Yield what should be packed of each part."""
     for number, lengths in iter_parts(source.store):
         yield int(source.part_offsets[number]), lengths, source.find_visits(number)
 
 
 def _select_decoder(
-    source: SelectedStore, pairs: PairLengths, encoder: Iterator[Visits]
+    source: Selection, pairs: PairLengths, encoder: Iterator[Visits]
 ) -> Iterator[Visits]:
     """Yield what should be packed of the decoder's side, given that of the encoder's."""
     decoder = source.sides[1]

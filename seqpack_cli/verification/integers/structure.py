@@ -21,7 +21,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, tokenizer_name
 from seqpack_cli.files.objects import map_ahead
 from seqpack_cli.runs.run_folder import OWN_PATTERN
 from seqpack_cli.runs.workers import count_cores
-from seqpack_cli.shards.selection import SelectedStore
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.tokenizer import check_kept_tokenizer
@@ -54,7 +54,7 @@ FREE_SEQUENCES = 1 << 26
 def check_structure(
     shards: ShardSet,
     report: LevelReport,
-    source: SelectedStore | None = None,
+    source: Selection | None = None,
     planned: PlannedShards | None = None,
 ) -> tuple[list[Finding], BatchTable, Coverage | None]:
     """Check every shard.
