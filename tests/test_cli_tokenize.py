@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from command import run
@@ -161,3 +162,13 @@ def test_input_that_looks_like_another_format_is_noted(tmp_path, monkeypatch, na
     assert result.exit_code == 0
     assert result.stderr.startswith(f"note: {note}" if note else "")
     assert bool(result.stderr) == bool(note)
+
+
+def test_recorded_command_can_be_typed_whatever_names_begin_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "-b c.txt"):
+        (tmp_path / name).write_text("x\n")
+    assert run("tokenize", "-o", "store", "--", "a.txt", "-b c.txt").exit_code == 0
+    command = json.loads((tmp_path / "store/run.json").read_text())["command"]
+    again = run(*shlex.split(command)[1:])
+    assert again.stdout.startswith("store: already complete\n")

@@ -834,6 +834,17 @@ def test_folder_that_is_not_a_finished_set_is_refused(
     assert run("unpack", folder, "-o", tmp_path / "out").exit_code == 4
 
 
+@pytest.mark.parametrize("size", [1, 800, 10_000])
+def test_shard_that_changes_its_size_after_it_was_opened_is_refused(
+    sets: Sets, tmp_path: Path, size: int
+) -> None:
+    folder = sets.copy("packed files", tmp_path)
+    shards = open_shards(folder)
+    os.truncate(folder / SHARD, size)
+    with pytest.raises(FolderError, match=f"{size:,} bytes?, manifest says"):
+        shards[0]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "fragment"),
     [

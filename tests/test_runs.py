@@ -933,6 +933,8 @@ DIFFERENCES = [
     ("tokenize a.txt --eos <eos>", "tokenize a.txt", "was --eos <eos>, is no --eos"),
     ("tokenize a.txt --format text", "tokenize a.txt", "was --format text, is auto"),
     ("tokenize j.jsonl --keep l", "tokenize j.jsonl --keep l:text", "was --keep l:int, is l:text"),
+    ("tokenize a.txt --tokenizer w.json", "tokenize a.txt", "was --tokenizer w.json, is bytes"),
+    ("tokenize a.txt", "tokenize a.txt --tokenizer w.json", "was --tokenizer bytes, is w.json"),
 ]
 
 
@@ -945,6 +947,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = folder / f"{name}.txt"
         text.write_text("".join(f"{name} {number}\n" for number in range(40)))
         assert run("tokenize", text, "-o", folder / store, "-q").exit_code == 0
+    words = ("train-tokenizer", folder / "a.txt", "--vocab-size", 300, "-o", folder / "w.json")
+    assert run(*words).exit_code == 0
     return folder
 
 
