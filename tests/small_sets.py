@@ -44,18 +44,18 @@ SETS: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {
     "chunk": (["plain"], [], {**VARLEN, "max_tokens": 11, "fill": "chunk", "batch_size": 2}),
     "streams": (["plain"], [], STREAMS),
     "rounds": (["ids"], [], {**STREAMS, "passes": "1=1.5", "pad_id": 3}),
-    "pairs": (["plain"], ["german"], {"batch_size": 5, "shard_bytes": 2400}),
+    "pairs": (["plain"], ["german"], {"batch_size": 5, "shard_bytes": 900}),
     "padded pairs": (
         ["plain"],
         ["german"],
-        {**PADDED, "max_tokens": 90, "buckets": [(20, 24), (90, 90)], "shard_bytes": 2400},
+        {**PADDED, "max_tokens": 90, "buckets": [(20, 24), (90, 90)], "shard_bytes": 900},
     ),
     "columns": (["columns"], [], {"batch_size": 4, "drop_shorter": 2}),
     "splits": (["pieces"], [], {"split": SPLIT, "batch_size": 4, "drop_longer": 8}),
     "split pairs": (["plain"], ["german"], {"split": SPLIT, "batch_size": 4}),
 }
 MADE = ("columns", "ids")  # stores with columns
-SHARD_BYTES = (1500, 3500)
+SHARD_BYTES = (788, 1700)
 SPLITS = ("splits", "split pairs")
 
 

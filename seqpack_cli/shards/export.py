@@ -508,7 +508,9 @@ def _find_eos(task: _Task) -> int:
             hint="pass --eos with the id of the token that ends a document",
         )
     if eos > np.iinfo(FLAT).max:
-        raise OptionError(f"{path}: end token {eos:,} does not fit uint16", hint=OTHER_FORMATS)
+        raise OptionError(
+            f"{path}: end token {eos:,} does not fit uint16", hint=f"{OTHER_FORMATS}, without --eos"
+        )
     return eos
 
 

@@ -66,7 +66,7 @@ def dataset(
 ) -> ShardDataset:
     """Open 10 batches or more in several shards."""
     folder = tmp_path_factory.mktemp(request.param)
-    path = make_shards(folder, LENGTHS, shard_bytes=954, **OPTIONS[request.param])
+    path = make_shards(folder, LENGTHS, shard_bytes=350, **OPTIONS[request.param])
     made = ShardDataset(path, labels="next")
     assert len(made) >= 10
     return made
@@ -426,7 +426,7 @@ def test_datasets_are_cut_and_joined_as_torch_does(dataset: ShardDataset) -> Non
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     """Make three shards of several batches, and put an id that is none at the end of the first."""
-    path = make_shards(tmp_path, [5] * 16, batch_size=2, shard_bytes=1004)
+    path = make_shards(tmp_path, [5] * 16, batch_size=2, shard_bytes=350)
 
     def change(arrays: Arrays) -> None:
         arrays["data"][-1] = 300

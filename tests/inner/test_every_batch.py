@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
     folder = tmp_path_factory.mktemp("every_batch")
     lengths = [*LENGTHS, 5, 5, 5, 2, 2]  # batches of equal rows too
-    return open_shards(make_shards(folder, lengths, shard_bytes=600, **KINDS[request.param]))
+    return open_shards(make_shards(folder, lengths, shard_bytes=1, **KINDS[request.param]))
 
 
 build = partial(make_model, num_embeddings=260, seed=3, hidden_size=8)

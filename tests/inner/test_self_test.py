@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module", params=KINDS)
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("self_test")
-    return make_shards(folder, shard_bytes=1400, **KINDS[request.param])
+    return make_shards(folder, shard_bytes=800, **KINDS[request.param])
 
 
 def verify(path: Path, **options: Any) -> Report:

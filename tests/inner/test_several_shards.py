@@ -33,7 +33,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three shard sets of 5, 2 and 3 batches, two batches or fewer in a shard."""
     folder = tmp_path_factory.mktemp("several")
     return [
-        make_shards(folder / name, LENGTHS[name], batch_size=1, shard_bytes=954) for name in NAMES
+        make_shards(folder / name, LENGTHS[name], batch_size=1, shard_bytes=350) for name in NAMES
     ]
 
 

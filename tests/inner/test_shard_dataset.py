@@ -55,7 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module", params=OPTIONS)
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    return make_shards(folder, shard_bytes=954, **OPTIONS[request.param])
+    return make_shards(folder, shard_bytes=350, **OPTIONS[request.param])
 
 
 def sequences_of(shards: Path) -> list[tuple[int, ...]]:
@@ -162,14 +162,14 @@ def test_pickled_dataset_opens_the_shards_anew(shards: Path) -> None:
 
 
 def test_fingerprint_is_that_of_the_batches(tmp_path: Path) -> None:
-    first = make_shards(tmp_path / "first", shard_bytes=954, batch_size=2)
+    first = make_shards(tmp_path / "first", shard_bytes=350, batch_size=2)
     again = tmp_path / "again"
     shutil.copytree(first, again)
     change_manifest(again, lambda manifest: manifest["stores"][0].update(path="../elsewhere"))
     others = [
-        make_shards(tmp_path / "other seed", shard_bytes=954, batch_size=2, seed=1),
-        make_shards(tmp_path / "other rows", shard_bytes=954, batch_size=3),
-        make_shards(tmp_path / "other layout", shard_bytes=954, batch_size=2, layout="padded"),
+        make_shards(tmp_path / "other seed", shard_bytes=350, batch_size=2, seed=1),
+        make_shards(tmp_path / "other rows", shard_bytes=350, batch_size=3),
+        make_shards(tmp_path / "other layout", shard_bytes=350, batch_size=2, layout="padded"),
     ]
     expected = ShardDataset(first).fingerprint
     assert ShardDataset(str(again), labels="next").fingerprint == expected
@@ -364,7 +364,7 @@ def test_filler_rows_are_checked(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_shard_and_the_batch_in_it(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=954)
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=350)
     numbers = [open_shards(path).find(index) for index in range(6)]
     assert numbers == [(shard, batch) for shard in range(3) for batch in range(2)]
 
@@ -380,7 +380,7 @@ def test_an_error_names_the_shard_and_the_batch_in_it(tmp_path: Path) -> None:
 
 
 def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=954)
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=350)
 
     def change(arrays: Arrays) -> None:
         arrays["data_offsets"][1] = arrays["data_offsets"][2]

@@ -252,7 +252,8 @@ def find_fault(ended: Ended, kind: str, folder: Path, whole: dict[str, str]) -> 
     if ended.code not in allowed[kind]:
         return f"ended with {ended.code}: {ended.stderr[-1500:]}"
     if kind == "worker" and not re.search(
-        r"worker process died while (it started|working on: (part|shard)-\d{5})", ended.stderr
+        r"worker process died while (it started|working on: (\w+/)?(part|shard)-\d{5})",
+        ended.stderr,
     ):
         return f"does not name what a killed worker held: {ended.stderr}"
     return None
