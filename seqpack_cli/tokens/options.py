@@ -18,7 +18,6 @@ from seqpack_cli.corpus.options import (
     FileOptions,
 )
 from seqpack_cli.files.objects import AnyPath
-from seqpack_cli.files.places import parse_place
 from seqpack_cli.runs.options import (
     RUN,
     Conflicts,
@@ -27,7 +26,6 @@ from seqpack_cli.runs.options import (
     option,
     refuse,
 )
-from seqpack_cli.tokens.tokenizer import SPECIAL_TOKENS
 
 UNKNOWN = "<unk>"
 ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fields have
@@ -45,7 +43,11 @@ FORMATS = ("auto", *TEXT_FORMATS.names)
 
 def _spell_tokenizer(name: AnyPath) -> str:
     """Return the name of a tokenizer as text; one that is not a str is a path, never a Hub name."""
-    return name if isinstance(name, str) else str(parse_place(name).resolve())
+    if isinstance(name, str):
+        return name
+    from seqpack_cli.files.places import parse_place  # takes 10 ms, so not at the top
+
+    return str(parse_place(name).resolve())
 
 
 def _format_option(choices: tuple[str, ...], text: str) -> Any:
@@ -373,6 +375,7 @@ class TrainTokenizerOptions:
     @property
     def all_special_tokens(self) -> list[str]:
         """The special tokens in the order of their ids."""
+        from seqpack_cli.tokens.tokenizer import SPECIAL_TOKENS
 
         unknown = () if self.model == "bpe" else (UNKNOWN,)
         return list(dict.fromkeys([*SPECIAL_TOKENS, *unknown, *self.special_tokens]))
