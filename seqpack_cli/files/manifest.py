@@ -171,9 +171,10 @@ def _unfinished_error(folder: Place) -> FolderError:
         is_ids = str(folder).lower().endswith(IDS_SUFFIXES)
         return FolderError(f"{folder}: {found}", hint=IMPORT_HINT if is_ids else None)
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
-    run = folder if PLAN_NAME in names else folder.parent  # a split has the plan of its run
-    is_split = run != folder and find_format(run, PLAN_NAME) == "seqpack.splits"
-    if run != folder and not is_split:
+    has_plan = PLAN_NAME in names
+    run = folder if has_plan else folder.resolve().parent  # a split has the plan of its run
+    is_split = not has_plan and find_format(run, PLAN_NAME) == "seqpack.splits"
+    if not has_plan and not is_split:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
             hint=IMPORT_HINT

@@ -136,7 +136,7 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], None], str]] = {
     ),
     "tag out of range": (
         put("column.tags", 0, -1),
-        r"structure: .*: batch 0: column 'tags' at cell 0 is -1, expected a class from 0 to \d",
+        r"structure: .*: batch 0: column 'tags': -1 at cell 0, expected a class from 0 to \d",
     ),
     "falling offsets": (
         shift_offset(-9),
@@ -191,7 +191,7 @@ def forge_padding(arrays: Arrays) -> None:
     [
         (forge_filler, "column 'label' is 0, expected -100 in a filler row"),
         (forge_zero, "column 'score' is -0.0, expected 0 in a filler row"),
-        (forge_padding, "column 'tags' has padding that is not -100"),
+        (forge_padding, "is padding and holds 0, expected -100"),
     ],
 )
 def test_filled_padding_is_found(

@@ -221,7 +221,7 @@ def test_refused_run_of_streams_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def streams(tmp_path: Path) -> Path:
     """Return shards of 22 batches, of which runs of 16 are stepped through."""
-    options = {"layout": "streams", "batch_size": 2, "max_tokens": 16, "shard_bytes": 2000}
+    options = {"layout": "streams", "batch_size": 2, "max_tokens": 16, "shard_bytes": 1200}
     return make_shards(tmp_path, [100] * 7, **options)
 
 

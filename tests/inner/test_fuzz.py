@@ -372,7 +372,7 @@ def test_format_of_another_run_may_be_anything(tmp_path: Path, file: str, found:
     error = pack_over(
         lambda output: (output / file).write_text(json.dumps(plan)), tmp_path, overwrite=True
     )
-    assert error == "FolderError in _remove_own_files"
+    assert error == "FolderError in RunFolder._remove_own_files"
 
 
 CANNOT_WRITE = "MachineError in naming_failures"

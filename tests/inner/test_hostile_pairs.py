@@ -146,14 +146,14 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     "missing row": (
         "packed",
         put_all("decoder.encoder_rows", lambda array: array[:-1]),
-        "sequence_offsets does not rise from 0 to 22, the number of entries of encoder_rows",
+        "encoder_rows has 22 entries, expected 23, the last of sequence_offsets",
     ),
     "row twice": ("packed", put("decoder.encoder_rows", 1, 2), "batch 0: encoder_rows"),
     "row of another batch": ("packed", put("decoder.encoder_rows", 0, 4), "batch 0: encoder_rows"),
     "negative row": ("packed", put("decoder.encoder_rows", 0, -1), "batch 0: encoder_rows"),
     "huge row": ("packed", put("decoder.encoder_rows", 0, 2**62), "batch 0: encoder_rows"),
     "rising lengths": ("packed", put("decoder.lengths", 0, 1), "batch 0: "),
-    "empty row": ("padded", put("decoder.lengths", 1, 0), "batch 0: expected no empty sequence"),
+    "empty row": ("padded", put("decoder.lengths", 1, 0), "batch 0: row 1 has length 0"),
     "filler of one side": ("padded", put("decoder.num_filler_rows", 5, 0), "batch 5: "),
     "id above": ("packed", put("decoder.data", 0, 259), "batch 0: id 259 at cell 0"),
 }

@@ -63,7 +63,7 @@ def pack(store: Path, output: Path, **options: Any) -> dict[str, Any]:
 def test_pack_holds_every_sequence_once(
     store: Path, tmp_path: Path, layout: str, options: dict[str, int]
 ) -> None:
-    manifest = pack(store, tmp_path / "shards", layout=layout, shard_bytes=1104, **options)
+    manifest = pack(store, tmp_path / "shards", layout=layout, shard_bytes=404, **options)
     shards, tokens = open_shards(tmp_path / "shards"), open_store(store)
     found: dict[int, list[int]] = {}
     num_padding_cells = 0
@@ -97,7 +97,7 @@ def test_pack_holds_every_sequence_once(
 
 def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) -> None:
     output = tmp_path / "shards"
-    manifest = pack(store, output, batch_size=3, shard_bytes=1012)
+    manifest = pack(store, output, batch_size=3, shard_bytes=312)
     assert read_manifest_json(output) == manifest
     assert sorted(path.name for path in output.iterdir()) == [
         "manifest.json",
@@ -160,7 +160,7 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
             "store_column": None,
             "pad_to_multiple": 1,
             "align_sequences": 1,
-            "shard_bytes": 1012,
+            "shard_bytes": 312,
         },
         "decoder": None,
     }
@@ -173,9 +173,8 @@ def test_pack_writes_its_manifest_and_nothing_else(store: Path, tmp_path: Path) 
 
 
 def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
-    # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50;
-    # 712 for the header and the end of offsets
-    sizes = ((1, [1, 1, 1]), (1063, [1, 2]), (1064, [2, 1]), (1114, [3]))
+    # 26 ids, 3 rows, 12 steps, offsets: 52 + 48 + 96 + 24 bytes; then 20 + 48 + 40 + 24; then 50
+    sizes = ((1, [1, 1, 1]), (351, [1, 2]), (352, [2, 1]), (402, [3]))
     for shard_bytes, num_batches in sizes:
         manifest = pack(store, tmp_path / str(shard_bytes), batch_size=3, shard_bytes=shard_bytes)
         assert [entry["num_batches"] for entry in manifest["shards"]] == num_batches
@@ -183,7 +182,7 @@ def test_pack_cuts_shards_at_their_size(store: Path, tmp_path: Path) -> None:
 
 def test_pack_gives_the_same_bytes_with_workers(store: Path, tmp_path: Path) -> None:
     """Layouts other than these are tested below, with processes that are kept."""
-    options = PackOptions(batch_size=2, shard_bytes=700, where=["@length != 3"])
+    options = PackOptions(batch_size=2, shard_bytes=100, where=["@length != 3"])
     advanced: list[int] = []
     for num_workers in (1, 2):
         advanced.clear()
@@ -281,7 +280,7 @@ def test_pack_holds_the_whole_store_with_any_options(
     monkeypatch: pytest.MonkeyPatch,
     values: dict[str, Any],
 ) -> None:
-    options = {**values, "shard_bytes": 1104}
+    options = {**values, "shard_bytes": 404}
     manifest = pack(long_store, tmp_path / "shards", **options)
     assert len(manifest["shards"]) > 1
     assert_ledger_adds_up(tmp_path / "shards", manifest, values)
@@ -368,7 +367,7 @@ def test_pack_cuts_shards_that_its_options_allow(
 ) -> None:
     values = COMBINATIONS[name]
     pack(long_store, tmp_path / "one", **values, shard_bytes=1 << 20)
-    pack(long_store, tmp_path / "many", **values, shard_bytes=1304)
+    pack(long_store, tmp_path / "many", **values, shard_bytes=604)
     one, many = open_shards(tmp_path / "one"), open_shards(tmp_path / "many")
     assert one.num_shards == 1
     for found, expected in zip(many, one, strict=True):  # cuts do not change the rows

@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module", params=OPTIONS)
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    return make_pair_shards(folder, shard_bytes=2000, **OPTIONS[request.param])
+    return make_pair_shards(folder, shard_bytes=800, **OPTIONS[request.param])
 
 
 @functools.cache
@@ -264,5 +264,5 @@ def test_rows_that_match_none_or_two_are_refused(tmp_path: Path) -> None:
             rows[0] = rows[1] if number is None else number
 
         change_shard(path, change)
-        with pytest.raises(FolderError, match="batch 0: encoder_rows does not name row"):
+        with pytest.raises(FolderError, match="batch 0: encoder_rows"):
             ShardDataset(path)[0]

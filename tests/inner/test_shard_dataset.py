@@ -364,7 +364,7 @@ def test_filler_rows_are_checked(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_shard_and_the_batch_in_it(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=350)
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=300)
     numbers = [open_shards(path).find(index) for index in range(6)]
     assert numbers == [(shard, batch) for shard in range(3) for batch in range(2)]
 
@@ -380,7 +380,7 @@ def test_an_error_names_the_shard_and_the_batch_in_it(tmp_path: Path) -> None:
 
 
 def test_offsets_that_do_not_rise_refuse_the_whole_shard(tmp_path: Path) -> None:
-    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=350)
+    path = make_shards(tmp_path, [5] * 12, batch_size=2, shard_bytes=300)
 
     def change(arrays: Arrays) -> None:
         arrays["data_offsets"][1] = arrays["data_offsets"][2]

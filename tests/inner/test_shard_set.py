@@ -50,7 +50,7 @@ def test_shard_set_gives_the_batches_of_the_store(
 
 
 def test_shard_set_finds_batches_and_refuses_others(tmp_path: Path) -> None:
-    shards = open_shards(make_shards(tmp_path, shard_bytes=1004))
+    shards = open_shards(make_shards(tmp_path, shard_bytes=304))
     assert [shards.find(index) for index in range(3)] == [(0, 0), (1, 0), (1, 1)]
     for index in (-4, 3):
         with pytest.raises(IndexError, match=f"^batch {index} of 3$"):

@@ -232,7 +232,7 @@ def test_verify_says_what_targets_must_be(tmp_path: Path) -> None:
 
     change_shard(tmp_path / "shards", double)
     finding = verify(tmp_path / "shards").findings[0]
-    assert re.fullmatch(r"column 'targets' at cell \d+ is 2, expected 0 or 1", finding.what)
+    assert re.fullmatch(r"column 'targets': 2 at cell \d+, expected 0 or 1", finding.what)
 
 
 def test_verify_finds_a_store_that_lies_though_its_shards_agree(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ NEED_PLAN = {"swap_batches", "swap_sequences", "swap_streams", "move_cut", "pad_
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("shared")
     return {
-        name: make_shards(folder / str(number), LENGTHS, shard_bytes=1500, **options)
+        name: make_shards(folder / str(number), LENGTHS, shard_bytes=700, **options)
         for number, (name, options) in enumerate(KINDS.items())
     }
 
