@@ -168,8 +168,10 @@ def _unfinished_error(folder: Place) -> FolderError:
         found = "a file, expected a folder"
         if not folder.exists():
             found = f"no such folder{suggest_name(folder)}"
-        is_ids = str(folder).lower().endswith(IDS_SUFFIXES)
-        return FolderError(f"{folder}: {found}", hint=IMPORT_HINT if is_ids else None)
+        hint = IMPORT_HINT if str(folder).lower().endswith(IDS_SUFFIXES) else None
+        if hint is None and folder.exists():
+            hint = "run seqpack tokenize to make a token store of text"
+        return FolderError(f"{folder}: {found}", hint=hint)
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     has_plan = PLAN_NAME in names
     run = folder if has_plan else folder.resolve().parent  # a split has the plan of its run

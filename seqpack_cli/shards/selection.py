@@ -521,7 +521,8 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
             raise DataError(
                 f"{store.shown_path}: column {quote(name)} has {quote(value)}, expected the name "
                 f"of a split: {join_items(splits.names)}",
-                hint=f"add it to --split: {','.join((*splits.names, value))}",
+                hint=f"add it to --split: {','.join((*splits.names, value))}; or give each split a "
+                "share, such as train=0.9,test=0.1",
             )
         return found
 

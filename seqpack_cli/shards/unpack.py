@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER, SIDES
-from seqpack_cli.errors import FolderError, SeqpackError, check_choice, quote
+from seqpack_cli.errors import FolderError, OptionError, SeqpackError, check_choice, quote
 from seqpack_cli.files.json_files import encode_json, read_json
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import let_pages_go
@@ -98,12 +98,17 @@ def unpack(
 
     Raises:
         FolderError: the shards are damaged, or another file would be replaced.
-        OptionError: there is no such side.
+        OptionError: there is no such side, or a file of JSON lines is named like Parquet.
         MachineError: the disk is full or fails, or pyarrow is missing.
     """
     check_choice("file_format", file_format, KINDS)
     check_choice("side", side, (None, *SIDES))
     opened, path = choose_side(open_shards(shards), side), parse_file(output)
+    if path.suffix == ".parquet" and file_format != "parquet":
+        raise OptionError(
+            f"{path}: named like a Parquet file, --format is {file_format}",
+            hint="pass --format parquet, or choose another -o",
+        )
     if overwrite:
         check_no_source(path, opened.path, opened.manifest)
     with publish_alone(path, KINDS[file_format], overwrite=overwrite) as file:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqpack_cli.corpus.checks import check_options_used, find_input
-from seqpack_cli.corpus.fields import FieldText
+from seqpack_cli.corpus.fields import MESSAGES_FIELD, FieldText
 from seqpack_cli.corpus.find_files import list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
@@ -32,6 +32,10 @@ from seqpack_cli.tokens.tokenizer import TOKENIZER_FILE, catch_failure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+TEXTS_HINT = (
+    "train on text: name a field of text with --text-field, or write the messages as lines first"
+)
 
 
 class _Recipe(NamedTuple):
@@ -113,12 +117,17 @@ def _iter_texts(
     for index, source in enumerate(sources):
         source_range = SourceRange(index, source, 0, source.num_bytes)
         readers = [FieldText(options.documents.text_field)]
-        for block in iter_records(
-            source_range, readers, options.documents, lambda read: progress.on_advance(len(read))
-        ):
-            texts = [text for text in block.lists[0] if text]
-            has_text = has_text or bool(texts)
-            yield texts
+        try:
+            for block in iter_records(
+                source_range, readers, options.documents, lambda it: progress.on_advance(len(it))
+            ):
+                texts = [text for text in block.lists[0] if text]
+                has_text = has_text or bool(texts)
+                yield texts
+        except DataError as error:
+            if MESSAGES_FIELD not in (error.hint or ""):
+                raise
+            raise DataError(error.message, hint=TEXTS_HINT) from error
     if not has_text:
         raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
 
