@@ -14,7 +14,16 @@ import numpy as np
 import safetensors.numpy
 
 from oracle.pairs import make_pair_plan, options_of_side
-from oracle.plan import SHARED, Options, PagePlan, PlannedBatch, fill_in, make_plan, round_up
+from oracle.plan import (
+    DEFAULTS,
+    SHARED,
+    Options,
+    PagePlan,
+    PlannedBatch,
+    fill_in,
+    make_plan,
+    round_up,
+)
 from oracle.selection import Refused, find_splits, select, spell
 from oracle.side import COUNTS, STORE_COUNTS, Side, digest_of
 from oracle.stores import (
@@ -27,6 +36,11 @@ from oracle.stores import (
 )
 
 Batches = tuple[PlannedBatch, ...]  # one batch of each side
+OF_SIDES = ["dtype", "vocab_size", "max_id", "tokenizer_blake3", "bos_id", "eos_id", "unk_id"]
+OF_SIDES += ["columns", "pad_id", "stores", "ledger"]
+OF_STORES = ["path", "blake3", "num_sequences", "num_tokens"]
+OF_SPLITS = ["name", "share", "num_documents", "num_sequences", "num_tokens", "blake3"]
+APART = ["layout", "pad_id", "padding_side"]  # in the options of splits alone
 
 
 class ShardWriter:
@@ -220,6 +234,71 @@ def write_splits(
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def open_shards(folder: Path) -> dict[str, Any]:
+    """Read the manifest of shards; a missing field, or one that the page has not, is refused."""
+    manifest = _open(folder, "seqpack.shards", 11)
+    own = ["format", "format_version", "plan_version", "layout", "padding_side", "bucket_keys"]
+    _check_fields(manifest, [*own, "options", "shards", "decoder", *OF_SIDES])
+    _check_fields(manifest["options"], [*DEFAULTS])
+    decoder = manifest["decoder"]
+    if decoder is not None:
+        _check_fields(decoder, OF_SIDES)
+    counts = [*COUNTS, "longest", "stores"]
+    dropped = ["num_dropped_sequences", "num_dropped_tokens"]
+    repeated = ["num_repeated_sequences", "num_repeated_tokens"]
+    sides = [manifest] + ([decoder] if decoder else [])
+    for side in sides:
+        _check_fields(side["ledger"], [*COUNTS, *dropped, *repeated, "stores"])
+        for store in side["stores"]:
+            _check_fields(store, [*OF_STORES, "passes"])
+    of_sides = [side["ledger"] for side in sides]
+    for entry in manifest["shards"]:
+        _check_fields(entry, ["name", "bytes", "blake3", *counts, "decoder"])
+        assert (entry["decoder"] is None) == (decoder is None)
+        if decoder is not None:
+            _check_fields(entry["decoder"], counts)
+        of_sides += [entry] + ([entry["decoder"]] if decoder else [])
+    for each in of_sides:
+        for store in each["stores"]:
+            _check_fields(store, STORE_COUNTS)
+    return manifest
+
+
+def open_splits(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read the manifests of all splits by name; those and that of the folder must agree."""
+    manifest = _open(folder, "seqpack.splits", 3)
+    own = ["format", "format_version", "split_seed", "split_by", "splits", "stores"]
+    _check_fields(manifest, [*own, "decoder_stores", "options"])
+    _check_fields(manifest["options"], [*DEFAULTS, *APART])
+    for store in [*manifest["stores"], *(manifest["decoder_stores"] or [])]:
+        _check_fields(store, OF_STORES)
+    found = {}
+    for entry in manifest["splits"]:
+        _check_fields(entry, OF_SPLITS)
+        inside = folder / entry["name"]
+        assert not inside.is_symlink()
+        assert digest_of(inside) == entry["blake3"]
+        shards = found[entry["name"]] = open_shards(inside)
+        options = {name: manifest["options"][name] for name in DEFAULTS}
+        assert shards["options"] == {**options, "split_name": entry["name"]}
+        assert all(shards[name] == manifest["options"][name] for name in ("layout", "padding_side"))
+        digests = [store["blake3"] for store in shards["stores"]]
+        assert digests == [store["blake3"] for store in manifest["stores"]]
+    return found
+
+
+def _open(folder: Path, format_: str, version: int) -> dict[str, Any]:
+    assert not (folder / "plan.json").exists()
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    assert (manifest["format"], manifest["format_version"]) == (format_, version)
+    return manifest
+
+
+def _check_fields(found: dict[str, Any], names: list[str]) -> None:
+    if found.keys() != {*names}:
+        raise Refused(*sorted(found.keys() ^ {*names}))
+
+
 def read_shards(folder: Path) -> dict[int, list[int]]:
     """Read the sequences of shards by their index in the store, pieces put together again."""
     return {index: found["ids"] for index, found in read_rows(folder).items()}
@@ -227,9 +306,7 @@ def read_shards(folder: Path) -> dict[int, list[int]]:
 
 def read_rows(folder: Path, prefix: str = "") -> dict[int, dict[str, Any]]:
     """Read the ids of sequences, as `ids`, and their columns; with `decoder.` of that side."""
-    assert not (folder / "plan.json").exists()
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["format"], manifest["format_version"]) == ("seqpack.shards", 11)
+    manifest = open_shards(folder)
     columns = (manifest["decoder"] if prefix else manifest)["columns"]
     pieces: dict[int, dict[int, dict[str, Any]]] = {}
     for entry in manifest["shards"]:
@@ -271,7 +348,7 @@ def _load(path: Path, prefix: str) -> dict[str, np.ndarray]:
 
 def read_pairs(folder: Path) -> list[tuple[int, int]]:
     """Read the indices of the sequences of each pair, visit by visit."""
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest = open_shards(folder)
     pairs = list[tuple[int, int]]()
     for entry in manifest["shards"]:
         encoder, decoder = (_load(folder / entry["name"], prefix) for prefix in ("", "decoder."))
@@ -321,7 +398,7 @@ def _find_cell(
 
 def read_streams(folder: Path) -> list[tuple[list[int], list[int]]]:
     """Read what a model sees of streams between two resets, stream by stream: ids and next ids."""
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest = open_shards(folder)
     streams: list[list[tuple[list[int], list[int]]]]
     streams = [[] for _ in range(manifest["options"]["batch_size"])]
     for entry in manifest["shards"]:

@@ -67,10 +67,12 @@ class Side:
 
     @property
     def mean_text(self) -> int:
-        """The mean bytes of all texts of a sequence, with the headers of the files, rounded up."""
+        """The page's M: what the texts of a row take, however long they are."""
         parts = [part for each in self.stores for part in each.manifest["parts"]]
         left = sum(part["files"][2]["bytes"] for part in parts) - 8 * len(self.store.hashes)
         for column in self.store.manifest["columns"]:
+            if column["name"] == self.options["store_column"]:
+                continue  # also if it is called like a column that was dropped
             size = 8 if column["kind"] == "text" else np.dtype(column["dtype"]).itemsize
             is_per_token = column["kind"] in PER_TOKEN
             for store in (each for each in self.stores if column["name"] in each.columns):
@@ -79,7 +81,7 @@ class Side:
         return -(-max(left, 0) // len(self.store.sequences))
 
     def size_of(self, batch: PlannedBatch) -> int:
-        """Return the bytes of a batch, with those that its texts have on average."""
+        """Return the bytes of a batch, M for the texts of each row."""
         arrays, empty = self.lay_out([batch]), self.lay_out([])
         others = [name for name in arrays if name.removeprefix(self.prefix) not in self.texts]
         size = sum(arrays[name].nbytes - empty[name].nbytes for name in others)
@@ -252,9 +254,18 @@ def combine(stores: list[PageStore], options: Options) -> PageStore:
 
 
 def name_stores(stores: list[PageStore]) -> list[str]:
-    """Return the names of the folders; for equal ones their positions from 1."""
+    """Return the names of the folders; in place of empty and equal ones their positions from 1."""
     names = [store.folder.name for store in stores]
-    return [name if names.count(name) == 1 else str(place) for place, name in enumerate(names, 1)]
+    while True:
+        clashing = [
+            place
+            for place, name in enumerate(names)
+            if name != str(place + 1) and (not name or names.count(name) > 1)
+        ]
+        if not clashing:
+            return names
+        for place in clashing:
+            names[place] = str(place + 1)
 
 
 def _check_columns(stores: list[PageStore], options: Options) -> None:
@@ -262,7 +273,7 @@ def _check_columns(stores: list[PageStore], options: Options) -> None:
     left_out = {*options["drop_column"], "targets", "overlap"}
     kinds = [
         {
-            each["name"]: (each["kind"], {type(name) for name in each.get("class_names", [])})
+            each["name"]: (each["kind"], {_type_of(name) for name in each.get("class_names", [])})
             for each in store.manifest["columns"]
             if each["name"] not in left_out
         }
@@ -270,3 +281,10 @@ def _check_columns(stores: list[PageStore], options: Options) -> None:
     ]
     if any(found != kinds[0] for found in kinds):
         raise Refused("column")
+
+
+def _type_of(label: str | float | bool) -> str:
+    """Return the type of a class name: a number may be an integer or not."""
+    if isinstance(label, str):
+        return "string"
+    return "boolean" if isinstance(label, bool) else "number"
