@@ -26,7 +26,7 @@ from blake3 import blake3
 from command import run
 from oracle.imports import write_pair, write_store
 from oracle.selection import Refused, parse
-from oracle.shards import write_shards, write_splits
+from oracle.shards import open_shards, open_splits, write_shards, write_splits
 from oracle.side import name_stores
 from oracle.stores import PageStore, StoreWriter, read_store
 from torch.nn.utils import rnn
@@ -408,6 +408,7 @@ def check_same_as_page(
     assert not was_complete
     assert json.loads(json.dumps(manifest)) == read_json(theirs / "manifest.json")
     check_same_folder(ours, theirs)
+    (open_splits if has_splits else open_shards)(theirs)
 
 
 def check_random(
