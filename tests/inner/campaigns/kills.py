@@ -336,10 +336,10 @@ def run_campaign(
 
 def _count_resumed(counts: Counts, stderr: str, num_receipts: int, was_alone: bool) -> None:
     """Count the finished parts that a run kept; it must have kept all of them."""
-    notice = re.search(r"(\d+) of \d+ (?:parts|shards) were finished before", stderr)
-    if notice is None:
+    kept = re.findall(r"(\d+) of \d+ (?:parts|shards) were finished before", stderr)
+    if not kept:
         return
-    num_resumed = int(notice[1])
+    num_resumed = sum(map(int, kept))  # of each split
     counts.num_resumed += num_resumed
     if num_resumed < num_receipts or (was_alone and num_resumed > num_receipts):
         counts.faults.append(f"{num_receipts} receipts, {num_resumed} parts taken")
