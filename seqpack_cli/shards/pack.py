@@ -56,6 +56,7 @@ from seqpack_cli.shards.pack_plan import (
     EntryBytes,
     check_memory,
     choose_pad_id,
+    count_bytes,
     cut_shards,
     describe_substitute_pad_id,
     plan_store,
@@ -218,6 +219,13 @@ class _Set:
     plan: Plan
     head: dict[str, Any]
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all shards."""
+        entries = [EntryBytes.of(side) for side in self.source.sides]
+        table = self.plan.table
+        return table.add_up(count_bytes(table, self.source.options, entries))
+
     def make_tasks(self) -> list[ShardTask]:
         """Return the shards to make."""
         entries = [EntryBytes.of(side) for side in self.source.sides]
@@ -339,7 +347,10 @@ def _make_shards(
                 yield set_of[name], [of_set[number] for number in range(len(of_set))]
 
     yield from list_complete()
-    for (name, number), receipt in workers.run(functools.partial(make_shard, setups), missing):
+    # Splits that fit into one file together are not worth a process each.
+    num_files = -(-sum(each.num_bytes for each in sets) // sets[0].source.options.shard_bytes)
+    make = functools.partial(make_shard, setups)
+    for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
         found[name][number] = receipt
         yield from list_complete()
 
