@@ -138,7 +138,8 @@ def _wrong_labels(labels: str, is_text: Mapping[str, bool]) -> ValueError:
         )
     if labels in is_text:
         return ValueError(
-            f"labels is {quote(labels)}, a column of text, expected one of numbers, classes or tags"
+            f"labels is {quote(labels)}, a column of text, expected one of numbers, classes or "
+            f"tags, such as tokenize --keep {labels}:class makes"
         )
     columns = join_items(quote(name) for name in is_text if name not in RESERVED) or "no columns"
     return ValueError(

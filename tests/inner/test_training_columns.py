@@ -195,7 +195,7 @@ def test_columns_that_are_not_asked_for_are_not_read(folder: Path, tmp_path: Pat
         shards.class_names("size")
     with pytest.raises(ValueError, match=r"^no column 'Size' \(found: 'size', 'score', 'first', "):
         StoreDataset(folder / "store", columns=["Size"])
-    said = r"^labels is 'source', a column of text, expected one of numbers, classes or tags$"
+    said = r"^labels is 'source', a column of text, expected one of numbers, classes or tags, "
     with pytest.raises(ValueError, match=said):
         ShardDataset(tmp_path / "shards", labels="source")
     batches = StoreBatches(StoreDataset(folder / "store"), PackOptions())

@@ -143,8 +143,10 @@ def _tell_targets(manifest: dict[str, Any]) -> list[str]:
     """Return the line with the share of targets, if there is a column of them."""
     if all(column["name"] != TARGETS for column in manifest["columns"]):
         return []
-    share = manifest["ledger"]["num_target_tokens"] / manifest["ledger"]["num_tokens"]
-    return [f"  {share:.2%} of the tokens are targets"]
+    num_targets = manifest["ledger"]["num_target_tokens"]
+    if not num_targets:
+        return ["  no token is a target: a loss has nothing to learn from; see seqpack inspect"]
+    return [f"  {num_targets / manifest['ledger']['num_tokens']:.2%} of the tokens are targets"]
 
 
 def _tell_columns(manifest: dict[str, Any]) -> list[str]:
