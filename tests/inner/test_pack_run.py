@@ -287,7 +287,7 @@ def test_pack_holds_the_whole_store_with_any_options(
     assert verify(tmp_path / "shards", VerifyOptions(level="roundtrip")).passed
 
     def run_in_two(
-        self: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]
+        self: Workers, function: Callable[[Any], Any], tasks: Sequence[Any], **limits: int
     ) -> Iterator[Any]:
         futures = [two_processes.submit(function, task) for task in reversed(tasks)]
         yield from (future.result() for future in as_completed(futures))
