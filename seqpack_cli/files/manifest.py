@@ -187,6 +187,7 @@ def _unfinished_error(folder: Place) -> FolderError:
     with contextlib.suppress(SeqpackError):  # it may be damaged
         plan = read_json(run / PLAN_NAME)
     command, item = _find_writer(plan)
+    item = "shard" if is_split else item
     same_command = f"run the same {command} command" if command else "run the same command"
     hint = f"{same_command} again: it continues where it stopped"
     if MANIFEST_NAME in names:
@@ -194,9 +195,7 @@ def _unfinished_error(folder: Place) -> FolderError:
         return FolderError(f"{folder}: incomplete run, {found}", hint=hint)
     num_finished = sum(RECEIPT_PATTERN.fullmatch(name) is not None for name in names)
     found = f"{num_finished} {item}{'s' * (num_finished != 1)} finished, no {MANIFEST_NAME}"
-    if is_split:
-        found = found.replace(f" {item}", " shard")
-    elif item == "split":
+    if item == "split":
         ended = [at(folder / name / MANIFEST_NAME).exists() for name in names]
         found = f"{sum(ended)} of {len(plan['splits'])} splits finished, no {MANIFEST_NAME}"
     failure = plan.get(FAILURE)

@@ -40,6 +40,7 @@ OF_STORES = ("vocab_size", "max_id", *ROLES)
 BYTES_PER_BATCH = 16  # for the offsets that every layout has
 BYTES_PER_ROW = 16  # for its length and its index
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
+NUM_TARGETS = "num_target_tokens"
 COUNTS = (
     "num_batches",
     "num_rows",  # including filler rows
@@ -47,7 +48,7 @@ COUNTS = (
     "num_sequences",
     "num_split_sequences",
     "num_tokens",
-    "num_target_tokens",
+    NUM_TARGETS,
     "num_padding_cells",
 )
 MANIFEST_FIELDS: dict[str, Kind] = {

@@ -219,17 +219,19 @@ class _Set:
     plan: Plan
     head: dict[str, Any]
 
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of all shards."""
-        entries = [EntryBytes.of(side) for side in self.source.sides]
+    @functools.cached_property
+    def entries(self) -> list[EntryBytes]:
+        """The bytes of ids and rows of each side."""
+        return [EntryBytes.of(side) for side in self.source.sides]
+
+    def count_bytes(self) -> int:
+        """Count the bytes of all shards."""
         table = self.plan.table
-        return table.add_up(count_bytes(table, self.source.options, entries))
+        return table.add_up(count_bytes(table, self.source.options, self.entries))
 
     def make_tasks(self) -> list[ShardTask]:
         """Return the shards to make."""
-        entries = [EntryBytes.of(side) for side in self.source.sides]
-        cuts = cut_shards(self.plan.table, self.source.options, entries)
+        cuts = cut_shards(self.plan.table, self.source.options, self.entries)
         return [
             ShardTask(self.name, number, rows) for number, rows in enumerate(self.plan.cut(cuts))
         ]
@@ -347,8 +349,10 @@ def _make_shards(
                 yield set_of[name], [of_set[number] for number in range(len(of_set))]
 
     yield from list_complete()
-    # Splits that fit into one file together are not worth a process each.
-    num_files = -(-sum(each.num_bytes for each in sets) // sets[0].source.options.shard_bytes)
+    num_files = None
+    if len(sets) > 1:  # splits that fit into one file together are not worth a process each
+        num_bytes = sum(each.count_bytes() for each in sets)
+        num_files = -(-num_bytes // sets[0].source.options.shard_bytes)
     make = functools.partial(make_shard, setups)
     for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
         found[name][number] = receipt
@@ -499,9 +503,9 @@ def _pack_splits(
     # the smallest first: it may be too small for the options
     for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
         source = select(replace(options, split_name=entry["name"]), find_split=find)
-        sets.append((entry["name"], source, plan_selected(source, workers)))
-    made = [_Set(name, source, planned, _make_head(source)) for name, source, planned in sets]
-    return _run(plan, made, output, workers, started, entries=entries)
+        planned = plan_selected(source, workers)
+        sets.append(_Set(entry["name"], source, planned, _make_head(source)))
+    return _run(plan, sets, output, workers, started, entries=entries)
 
 
 def describe_splits(

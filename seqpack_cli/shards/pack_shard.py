@@ -7,7 +7,7 @@ of a shard in the stores, lays them out, and reads ids and columns while they ar
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -37,6 +37,7 @@ from seqpack_cli.shards.layouts import (
     iter_pieces,
 )
 from seqpack_cli.shards.manifest import (
+    NUM_TARGETS,
     SHARD_FIELDS,
     count_of_stores,
     describe_shard,
@@ -45,7 +46,7 @@ from seqpack_cli.shards.manifest import (
     of_encoder,
     shard_name,
 )
-from seqpack_cli.shards.selection import NUM_TARGETS, Selection, Selector, TargetCounter
+from seqpack_cli.shards.selection import Selection, Selector
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.store import Slices, TokenStore, ValueReader, copy_rows, open_stores
 
@@ -307,6 +308,32 @@ def _report_progress(cells: Iterator[np.ndarray], tokens_per_cell: float) -> Ite
     for piece in chain.from_iterable(map(iter_pieces, cells)):
         yield piece
         advance(round(len(piece) * tokens_per_cell))
+
+
+class TargetCounter:
+    """Counts the targets of a shard while its arrays are written.
+
+    Args:
+        columns: of the shard.
+        num_tokens: of the shard, which are all targets if there is no column `targets`.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], num_tokens: int) -> None:
+        self.num_targets = 0 if TARGETS in columns else num_tokens
+
+    def watch(self, column: Column, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the pieces of a column; count those of `targets`, whose padding is 0."""
+        for piece in pieces:
+            if column.name == TARGETS:
+                self.num_targets += int(np.count_nonzero(piece))
+            yield piece
+
+
+def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarray]) -> int:
+    """Count the targets in the arrays of a shard."""
+    if TARGETS in columns:
+        return int(np.count_nonzero(tensors[columns[TARGETS].tensor_name]))
+    return int(tensors["lengths"].sum())
 
 
 # Reading rows

@@ -58,7 +58,7 @@ class PackedBatch(Batch):
 
     @property
     def has_gaps(self) -> bool:
-        """False: there is no padding."""
+        """Whether there may be padding; here there is none."""
         return False
 
     def rows(self) -> list[np.ndarray]:
@@ -215,7 +215,7 @@ def pack_sequence(sequences: Sequence[np.ndarray]) -> PackedBatch:
 
     Raises:
         TypeError: ids are not integers.
-        ValueError: there is no sequence, one is empty, one is longer than the one before it, or has
+        ValueError: the list is empty, or a sequence is empty, longer than the one before it, or has
             an id that the first one's dtype cannot hold.
 
     >>> batch = pack_sequence([np.array([1, 2, 3]), np.array([9])])

@@ -241,7 +241,7 @@ def pad_sequence(
 
     Raises:
         TypeError: ids are not integers.
-        ValueError: there is no sequence, one is longer than total_length, the ids' dtype cannot
+        ValueError: the list is empty, a sequence is longer than total_length, the ids' dtype cannot
             hold padding_value or an id, or padding_side is neither "right" nor "left".
 
     >>> pad_sequence([np.array([1, 2, 3]), np.array([9])]).ids.tolist()

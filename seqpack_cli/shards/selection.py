@@ -15,7 +15,7 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -73,7 +73,6 @@ from seqpack_cli.tokens.text_values import TextValues
 
 ONE_PASS = Fraction(1)
 NO_SPLIT = -1
-NUM_TARGETS = "num_target_tokens"
 PartSplits = Callable[[int], np.ndarray]  # number of a part -> int16, the split of each sequence
 BUILT_IN_HINTS = {
     "@source": "write a condition like '@source = corpus/*.txt', where * matches any characters",
@@ -442,32 +441,6 @@ def make_targets_test(store: TokenStore, options: PackOptions) -> PartTest | Non
         return np.greater(store.finish_values(number, TARGETS, largest), 0, dtype=bool)
 
     return test
-
-
-class TargetCounter:
-    """Counts the targets of a shard while its arrays are written.
-
-    Args:
-        columns: of the shard.
-        num_tokens: of the shard, which are all targets if there is no column `targets`.
-    """
-
-    def __init__(self, columns: Mapping[str, Column], num_tokens: int) -> None:
-        self.num_targets = 0 if TARGETS in columns else num_tokens
-
-    def watch(self, column: Column, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the pieces of a column; count those of `targets`, whose padding is 0."""
-        for piece in pieces:
-            if column.name == TARGETS:
-                self.num_targets += int(np.count_nonzero(piece))
-            yield piece
-
-
-def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarray]) -> int:
-    """Count the targets in the arrays of a shard."""
-    if TARGETS in columns:
-        return int(np.count_nonzero(tensors[columns[TARGETS].tensor_name]))
-    return int(tensors["lengths"].sum())
 
 
 # Splits: of documents, by their hashes or by the values of a column

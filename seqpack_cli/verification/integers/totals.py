@@ -12,8 +12,8 @@ import numpy as np
 from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.manifest import add_up_stores, count_of_stores
-from seqpack_cli.shards.selection import NUM_TARGETS, count_targets
+from seqpack_cli.shards.manifest import NUM_TARGETS, add_up_stores, count_of_stores
+from seqpack_cli.shards.pack_shard import count_targets
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.verification.findings import Finding
