@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Run all that needs a GPU, part by part, from the source tree, without installing anything.
 # Usage: scripts/cuda.sh FOLDER [--device cpu] [--part NAME]... [--minutes N]    --list shows the parts
-# It needs Python 3.11 or newer with torch, numpy, click, tqdm, tokenizers, safetensors, pytest and
-# hypothesis, no network, and blake3, fastokens, orjson and xxhash or what scripts/prepare_cuda.sh fetched.
+# It needs Python 3.11 or newer with torch, numpy, click, tqdm, tokenizers, safetensors and pytest,
+# no network, and blake3, fastokens, orjson and xxhash or what scripts/prepare_cuda.sh fetched.
 # Writes FOLDER/cuda.json after each command; a part that did not need its time leaves it to the next.
 # PYTHON=python3.12 in front chooses the Python, COMMIT=... names the commit of a tree without git.
 set -euo pipefail
