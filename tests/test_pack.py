@@ -254,8 +254,10 @@ def draw_shared_rows(drawn: random.Random, layout: str, lengths: list[int]) -> G
 
 
 WHERES = {
-    "id": ["id >= 3", "id != 1.5", "'id' < 2.5", "id <= -9223372036854775808", "id > 1e30"]
-    + ["id != 3.0", "id < 4.0"],
+    "id": [
+        *("id >= 3", "id != 1.5", "'id' < 2.5", "id <= -9223372036854775808", "id > 1e30"),
+        *("id != 3.0", "id < 4.0"),
+    ],
     "score": ["score < 1e16", "score >= 0", "score != 0.14285714285714285", "score = -0"],
     "label": ["label != a", "'label' = \"b\""],
     "flag": ["flag = true", "flag != true"],

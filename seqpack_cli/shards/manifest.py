@@ -263,15 +263,6 @@ def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]
     ]
 
 
-def counts_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
-    """Return whether the counts of each store add up to those of the whole shard."""
-    try:
-        _check_counts(entry["stores"], num_stores, source)
-    except FolderError:
-        return False
-    return all(sum(it[name] for it in entry["stores"]) == entry[name] for name in STORE_COUNTS)
-
-
 # Reading
 
 

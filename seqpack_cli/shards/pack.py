@@ -40,14 +40,12 @@ from seqpack_cli.shards.alignment import check_numbers, describe_missing_ends
 from seqpack_cli.shards.manifest import (
     APART,
     COUNTS,
-    DECODER_COUNTS,
     FORMAT,
     FORMAT_VERSION,
     OF_STORES,
     PREFIX,
     SHARD_FIELDS,
     add_up_stores,
-    counts_add_up,
     of_decoder,
     of_encoder,
     record_options,
@@ -65,7 +63,6 @@ from seqpack_cli.shards.pack_shard import (
     SetSetup,
     ShardTask,
     SourceSetup,
-    count_rows,
     count_store,
     make_shard,
     open_source,
@@ -236,22 +233,6 @@ class _Set:
             ShardTask(self.name, number, rows) for number, rows in enumerate(self.plan.cut(cuts))
         ]
 
-    def check_receipt(
-        self, folder: Place, task: ShardTask, receipt: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """Return the receipt of a finished shard; None if it does not match the plan."""
-        sides = [receipt] if receipt["decoder"] is None else [receipt, receipt["decoder"]]
-        expected, num_stores = count_rows(task), len(self.head["stores"])
-        if receipt["name"] != task.file_name or len(sides) != len(expected):
-            return None
-        if not set(sides[-1]).issuperset(DECODER_COUNTS):
-            return None
-        for side, counts in zip(sides, expected, strict=True):
-            is_planned = all(side[name] == value for name, value in counts.items())
-            if not is_planned or not counts_add_up(side, num_stores, folder):
-                return None
-        return {name: receipt[name] for name in SHARD_FIELDS}
-
 
 def _run(
     plan: dict[str, Any],
@@ -325,8 +306,7 @@ def _make_shards(
     missing, found = list[ShardTask](), dict[str | None, dict[int, dict[str, Any]]]()
     for each in sets:
         named = {task.receipt_name: task for task in tasks[each.name]}
-        check = functools.partial(each.check_receipt, run.path)
-        receipts = run.read_receipts(named, SHARD_FIELDS, check, split=each.name)
+        receipts = run.read_receipts(named, SHARD_FIELDS, _check_name, split=each.name)
         found[each.name] = {
             number: receipt for number, receipt in enumerate(receipts) if receipt is not None
         }
@@ -357,6 +337,10 @@ def _make_shards(
     for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
         found[name][number] = receipt
         yield from list_complete()
+
+
+def _check_name(task: ShardTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
+    return receipt if receipt["name"] == task.file_name else None
 
 
 def _describe_run(num_tokens: int, workers: Workers, seconds: float) -> dict[str, Any]:
