@@ -39,7 +39,6 @@ class Formats:
         hint: what to do about other suffixes.
         by_suffix: formats that are recognized by their suffixes below folders even if --format
             names them, with the table that then holds.
-        reads_ids: whether the files hold ids, so that a folder written by seqpack is refused.
         chosen: the format of all files, whatever their suffixes are.
     """
 
@@ -48,7 +47,6 @@ class Formats:
     fallback: str | None
     hint: str
     by_suffix: Mapping[str, Formats] = field(default_factory=dict)
-    reads_ids: bool = False
     chosen: str | None = None
 
     @property
@@ -73,8 +71,7 @@ class FileFormat(NamedTuple):
 
     format: str | None  # None: unknown suffix
     compression: str  # or ""
-    delimiter: str  # of a csv file's fields
-    refused: str | None  # the suffix, if such files are refused
+    suffix: str  # in lower case, without that of the compression; or ""
 
 
 ARROW = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
@@ -121,18 +118,15 @@ IDS_FORMATS = Formats(
             {},
             fallback=None,
             hint="name the .bin or the .idx file",
-            reads_ids=True,
         ),
         "flat": Formats(
             {".bin": "flat", ".npy": "flat"},
             {},
             fallback="flat",
             hint="name the files, or pass a glob",
-            reads_ids=True,
         ),
         "arrow": ARROW_FORMATS,
     },
-    reads_ids=True,
 )
 FORMATS = TEXT_FORMATS.names
 
@@ -141,7 +135,7 @@ def find_file_format(path: str, formats: Formats = TEXT_FORMATS) -> FileFormat:
     """Find the format of a file from its name, upper or lower case.
 
     >>> find_file_format("a/b.TSV.gz")
-    FileFormat(format='csv', compression='gzip', delimiter='\\t', refused=None)
+    FileFormat(format='csv', compression='gzip', suffix='.tsv')
     """
     name = path.rpartition(os.sep)[2].lstrip(".").lower()  # fast: there may be 100,000 files
     return _find_file_format(formats, *name.rsplit(".", 2)[1:])
@@ -154,9 +148,7 @@ def _find_file_format(formats: Formats, *names: str) -> FileFormat:
     if compression:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
-    delimiter = "\t" if suffix == ".tsv" else ","
-    refused = suffix if suffix in formats.refused else None
-    return FileFormat(formats.of_suffix.get(suffix), compression, delimiter, refused)
+    return FileFormat(formats.of_suffix.get(suffix), compression, suffix)
 
 
 @dataclass(frozen=True)
