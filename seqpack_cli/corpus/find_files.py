@@ -253,18 +253,16 @@ def find_sources(
 
 def _describe_nothing(inputs: Sequence[str], skipped: Skipped, formats: Formats) -> OptionError:
     """Return the error about inputs without a file to read."""
-    counts = skipped.count()
-    what, hint = "no file with a known suffix", f"or {formats.hint}"
-    if {"excluded", "not_included"} & set(counts):
+    reasons = {reason for reason, _ in skipped.values()}
+    known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
+    what, hint = "no file with a known suffix", f"known suffixes: {known}; or {formats.hint}"
+    if reasons & {Reason.EXCLUDED, Reason.NOT_INCLUDED}:
         what, hint = "no file left to read", "change --include or --exclude"
-    elif "unnamed_json" in counts:
+    elif Reason.UNNAMED_JSON in reasons:
         hint = "pass --include '*.json' if these files are arrays of objects"
-    elif "seqpack_output" in counts:
+    elif Reason.SEQPACK_OUTPUT in reasons:
         hint = "run seqpack pack to read a token store"
-    else:
-        known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
-        hint = f"known suffixes: {known}; {hint}"
-    seen = f" ({skipped})" if counts else ""
+    seen = f" ({skipped})" if skipped else ""
     return OptionError(f"{join_items(inputs)}: {what}{seen}", hint)
 
 
@@ -294,21 +292,21 @@ class _Pattern:
         self._covers = re.compile(f"{prefixes[-1]}.*", re.DOTALL).fullmatch
         self.parts = set(range(len(prefixes)))  # how far a folder in which everything matches got
 
-    def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Return whether a file or folder matches."""
-        return self._prefixes[-1](self._spell(path, is_folder)) is not None
+    def matches(self, path: str) -> bool:
+        """Return whether a file matches, or a folder, whose path ends with a slash."""
+        return self._prefixes[-1](self._spell(path)) is not None
 
-    def covers(self, path: str, *, is_folder: bool) -> bool:
+    def covers(self, path: str) -> bool:
         """Return whether a file or folder matches, or a folder above it."""
-        return self._covers(self._spell(path, is_folder)) is not None
+        return self._covers(self._spell(path)) is not None
 
     def leads_to(self, folder: str) -> set[int]:
         """Return the parts up to which a folder matches; without any nothing in it can match."""
-        path = self._spell(folder, is_folder=True)
-        return {part for part, matches in enumerate(self._prefixes) if matches(path)}
+        return {part for part, matches in enumerate(self._prefixes) if matches(folder)}
 
-    def _spell(self, path: str, is_folder: bool) -> str:
-        return f"{path}/" if path and (is_folder or not self._only_folders) else path
+    def _spell(self, path: str) -> str:
+        is_whole = self._only_folders or not path or path.endswith("/")
+        return path if is_whole else f"{path}/"
 
 
 def _translate(part: str, dot: str) -> str:
@@ -347,7 +345,7 @@ class _Search:
             MachineError: something cannot be read.
         """
         if name == STANDARD_INPUT and spool is not None:
-            (file,) = self.take(name, name, os.stat(spool), is_named=True)  # noqa: PTH116
+            (file,) = self.take(name, name, os.stat(spool))  # noqa: PTH116
             return [file._replace(source=file.source._replace(spool=spool))]
         local, is_pair = find_local_name(name), False
         try:
@@ -376,12 +374,12 @@ class _Search:
                 hint = f"leave out {pattern.option}: hidden files are skipped anyway"
             raise OptionError(f"{shown}: matches no file of {join_items(self._roots)}", hint)
 
-    def judge(self, path: str, *, is_folder: bool) -> Reason | None:
+    def judge(self, path: str) -> Reason | None:
         """Return why a file below an input, or all of a folder, is not read, None if it is."""
         if not self._include and not self._exclude:
             return None
-        patterns = [*self._include, *self._exclude]
-        found = {each for each in patterns if each.covers(path, is_folder=is_folder)}
+        patterns, is_folder = [*self._include, *self._exclude], path[-1:] in ("", "/")
+        found = {each for each in patterns if each.covers(path)}
         reason = None if found.isdisjoint(self._exclude) else Reason.EXCLUDED
         if is_folder:
             found |= {each for each in patterns if each.leads_to(path)}
@@ -394,7 +392,14 @@ class _Search:
         return reason
 
     def take(
-        self, path: str, real: str, status: Any, *, is_named: bool, match: str = "", below: str = ""
+        self,
+        path: str,
+        real: str,
+        status: Any,
+        match: str = "",
+        below: str = "",
+        *,
+        is_named: bool = True,
     ) -> list[FoundFile]:
         """Return what is known of a file, nothing of one that is read only if it is named.
 
@@ -407,7 +412,7 @@ class _Search:
         kind = find_file_format(path, formats)
         found = formats.chosen or kind.format
         is_unnamed = not is_named and found in (None, "json") and formats.chosen is None
-        if is_unnamed and not any(each.matches(below, is_folder=False) for each in self._include):
+        if is_unnamed and not any(each.matches(below) for each in self._include):
             reason = Reason.UNKNOWN_SUFFIX if found is None else Reason.UNNAMED_JSON
             self.skipped[path] = reason, real
             return []
@@ -435,13 +440,13 @@ class _Search:
     def _find(self, name: str, *, is_listed: bool) -> list[FoundFile]:
         """Find the files of a path, a URL or a glob; what exists is never a glob.
 
-        A part of a glob with brackets that exists under this very name is a name, too.
+        A part with brackets that exists under this very name, such as v[1], is a name, too.
         """
         is_remote = is_url(name)
         spelled, status = self._look(name)
         if status is not None and stat.S_ISREG(status.st_mode) and not name.endswith("/"):
             real = spelled if is_remote else os.path.realpath(name)
-            return self.take(spelled, real, status, is_named=True)
+            return self.take(spelled, real, status)
         root, parts = spelled, [""]
         if status is None:
             parts = spelled.split("/")
@@ -449,10 +454,7 @@ class _Search:
                 number
                 for number, part in enumerate(parts)
                 if glob.has_magic(part)
-                and not (
-                    not fnmatch.fnmatchcase(part, part)
-                    and os.path.exists("/".join(parts[: number + 1]))  # noqa: PTH110
-                )
+                and not ("[" in part and os.path.exists("/".join(parts[: number + 1])))  # noqa: PTH110
             )
             first = next(wild, None)
             if is_listed or first is None:
@@ -517,9 +519,11 @@ class _Search:
             for path in found
             if path[-4:].lower() in PARTNERS
         }
-        excluded = {path for path, why in self.skipped.items() if Reason.EXCLUDED in why}
-        unknown = [path for path in partners.values() if path not in {*found, *excluded}]
-        found |= {file.source.path: file for file in self._find_each(unknown)}
+        excluded = {
+            path for path in partners.values() if Reason.EXCLUDED in self.skipped.get(path, ())
+        }
+        unknown = set(partners.values()) - found.keys() - excluded
+        found |= {file.source.path: file for file in self._find_each(sorted(unknown))}
         pairs: dict[str, FoundFile] = {}  # by the path of the .bin
         for file in files:
             path = file.source.path
@@ -545,15 +549,16 @@ class _Search:
         Raises:
             OptionError: a folder has several splits, or lacks a file that state.json lists.
         """
-        groups: dict[tuple[str, str], list[FoundFile]] = {}  # Arrow files of a folder, or one file
-        splits: dict[str, list[str]] = defaultdict(list)
+        # By folder and name; Arrow files of a folder are one group without a name.
+        groups: dict[tuple[str, str], list[FoundFile]] = defaultdict(list)
         for file in files:
             folder, _, name = file.source.path.rpartition("/")
             is_data = file.source.format == "arrow" and not file.is_named
-            group = groups.setdefault((folder, "" if is_data else name), [])
-            group.append(file)
+            groups[folder, "" if is_data else name].append(file)
+        splits: dict[str, list[str]] = defaultdict(list)
+        for (folder, name), (file, *_) in groups.items():
             above, _, split = folder.rpartition("/")
-            if is_data and len(group) == 1 and _add_slash(above).startswith(_add_slash(file.match)):
+            if not name and _add_slash(above).startswith(_add_slash(file.match)):
                 splits[above].append(split)
         for above, names in splits.items():  # reading all would mix train and test
             if _read_json(f"{_add_slash(above)}{SPLITS_NAME}") is not None:
@@ -635,7 +640,7 @@ def _list_objects(root: Url) -> Objects:
 
 def _describe_object(name: str, status: dict[str, Any]) -> _Object:
     mode = stat.S_IFREG if status["type"] == "file" else stat.S_IFDIR
-    return _Object(name, mode, int(status["size"] or 0), read_version(status))
+    return _Object(name, mode, int(status.get("size") or 0), read_version(status))
 
 
 class _Entry(NamedTuple):
@@ -708,23 +713,25 @@ class _Walk:
             entry = _Entry(path, real_prefix + item.name, folder.match, item)
             if not item.is_symlink():
                 self._try(self._take, entry)
-            elif folder.match is not None or self._pattern.leads_to(path[self._start :]):
+            elif folder.match is not None or self._pattern.leads_to(f"{path[self._start :]}/"):
                 heapq.heappush(self._links, (os.fsencode(path), entry))
 
     def _take(self, entry: _Entry) -> None:
         """Take a file, or a folder to visit, unless something says to skip it."""
         path, real, match, item = entry
-        below, is_link, pattern = path[self._start :], item.is_symlink(), self._pattern
+        is_link, pattern = item.is_symlink(), self._pattern
         # A link that dangles may have led to a folder.
         is_folder = not os.path.isfile(path) if is_link else item.is_dir()  # noqa: PTH113
-        if match is None and pattern.matches(below, is_folder=is_folder):
+        below = path[self._start :]
+        below += "/" if is_folder and below else ""
+        if match is None and pattern.matches(below):
             match = path
         parts = pattern.parts
         if match is None:
             parts = pattern.leads_to(below) if is_folder else set()
         if not parts:
             return
-        reason = self._search.judge(below, is_folder=is_folder)
+        reason = self._search.judge(below)
         if is_link and not self._excluded.isdisjoint([real, *map(str, PurePath(real).parents)]):
             reason = Reason.EXCLUDED
         status: Any = None if reason else item.stat()
@@ -744,10 +751,8 @@ class _Walk:
         elif not stat.S_ISREG(status.st_mode):
             self._search.skipped[path] = Reason.SPECIAL_FILE, ""
         else:
-            is_named = pattern.matches(below, is_folder=False)
-            for file in self._search.take(
-                path, real, status, is_named=is_named, match=match or "", below=below
-            ):
+            named = pattern.matches(below)
+            for file in self._search.take(path, real, status, match or "", below, is_named=named):
                 is_new = self.found.setdefault(real, file) is file
         if is_link and not is_new:
             self._search.skipped[path] = Reason.REPEATED_LINK, ""
