@@ -34,7 +34,7 @@ from seqpack_cli.corpus.options import (
     Formats,
     find_file_format,
 )
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, read_standard_input
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, iter_standard_input
 from seqpack_cli.errors import (
     FolderError,
     MachineError,
@@ -172,7 +172,7 @@ def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> li
 
 def _read_list(path: str) -> bytes:
     if path == STANDARD_INPUT:
-        return read_standard_input()
+        return b"".join(iter_standard_input())
     source = Input(str(parse_place(path)))
     try:
         with source.open(source.find_version()[0]) as file:

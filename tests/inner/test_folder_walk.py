@@ -326,7 +326,7 @@ def test_file_that_unpack_wrote_below_the_input_is_named(corpus: Path) -> None:
     assert run("pack", "tok", "-o", "shards").exit_code == 0
     assert run("unpack", "shards", "--text", "-o", "data/rows.jsonl").exit_code == 0
     result = run("tokenize", "data", "-o", "tok2")
-    note = "read as input although it looks like output of seqpack unpack --text: data/rows.jsonl"
+    note = "read as input although apparently output of seqpack unpack --text: data/rows.jsonl"
     assert f"note: {note}\n" in result.stderr
     assert "6 documents" in result.stdout
     (corpus / "rows.jsonl").unlink()
