@@ -20,7 +20,7 @@ import re
 import shlex
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import accumulate
 from pathlib import Path, PurePath
@@ -72,6 +72,7 @@ GLOB_HINT = "pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'"
 LIST_HINT = "list URLs, absolute paths, or paths relative to the current folder"
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}  # of an indexed dataset
 DEEP = "**"
+Scan = Callable[[str], Iterable[Any]]  # from a folder to entries like os.DirEntry
 # What `save_to_disk` of Hugging Face's datasets writes.
 STATE_NAME, INFO_NAME, SPLITS_NAME = "state.json", "dataset_info.json", "dataset_dict.json"
 CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow")
@@ -238,9 +239,8 @@ def find_sources(
             earlier = sources.setdefault(real, source)
             renamed = earlier._replace(path=source.path, index_file=source.index_file)
             # Of two spellings of a file the one without links names it.
-            is_real = os.path.abspath(source.path) == real  # noqa: PTH100 - follows none
-            was_real = os.path.abspath(earlier.path) == real  # noqa: PTH100
-            if is_real and not was_real and renamed == source:
+            abspath = os.path.abspath
+            if renamed == source and abspath(earlier.path) != real == abspath(source.path):
                 sources[real] = source
     search.check_used()
     read = sources.keys() | search.indices
@@ -466,7 +466,8 @@ class _Search:
                 raise OptionError(what)
             root = "" if Path(name) == Path() else str(Path(name))
         self._roots.append(name)
-        walk = _Walk(self, root, _Pattern(parts), _list_objects(Url(root)) if is_remote else None)
+        scan = _list_objects(Url(root)) if is_remote else os.scandir
+        walk = _Walk(self, root, _Pattern(parts), scan)
         if not walk.has_match:
             raise _missing_error(spelled, GLOB_HINT)
         return sorted(
@@ -616,14 +617,12 @@ class _Object(NamedTuple):
         return self
 
 
-Objects = Mapping[str, Mapping[str, _Object]]
-
-
-def _list_objects(root: Url) -> Objects:
-    """Return the entries of each folder below a URL, by name; those of folders end with a slash."""
+def _list_objects(root: Url) -> Scan:
+    """List what is below a URL, and return a function from a folder to its entries."""
     system, key = root.open_file_system()
     with naming_requests(root):
         listed = system.find(key, detail=True)
+    # By folder and name; the names of folders end with a slash.
     objects: dict[str, dict[str, _Object]] = defaultdict(dict)
     for path, status in listed.items():
         below = path.strip("/").removeprefix(key.strip("/") + "/")
@@ -635,7 +634,7 @@ def _list_objects(root: Url) -> Objects:
                 objects[above][f"{folder}/"] = _Object(folder, stat.S_IFDIR)
                 above = f"{above}/{folder}"
             objects[above][name] = _describe_object(name, status)
-    return objects
+    return lambda folder: objects[folder].values()
 
 
 def _describe_object(name: str, status: dict[str, Any]) -> _Object:
@@ -661,13 +660,11 @@ class _Walk:
     Args:
         root: the folder, spelled as the paths of the files shall begin; "" for the current one.
         pattern: of the paths below it.
-        objects: the entries of each folder, for a URL.
+        scan: returns the entries of a folder.
     """
 
-    def __init__(
-        self, search: _Search, root: str, pattern: _Pattern, objects: Objects | None = None
-    ) -> None:
-        self._search, self._pattern, self._objects = search, pattern, objects
+    def __init__(self, search: _Search, root: str, pattern: _Pattern, scan: Scan) -> None:
+        self._search, self._pattern, self._scan = search, pattern, scan
         self.found: dict[str, FoundFile] = {}  # by their real paths
         self.has_match = False
         self._visited: dict[str, set[int]] = {}  # up to which parts of the pattern folders matched
@@ -675,7 +672,7 @@ class _Walk:
         self._links: list[tuple[bytes, _Entry]] = []  # by the bytes of their paths
         self._excluded: set[str] = set()  # real paths: no link leads back to them
         self._start = len(_add_slash(root))
-        real = root if objects is not None else os.path.realpath(root or os.curdir)
+        real = root if is_url(root) else os.path.realpath(root or os.curdir)
         self._take(_Entry(root, real, None, _Object(root, stat.S_IFDIR)))
         while self._folders or self._links:
             if self._folders:
@@ -695,15 +692,10 @@ class _Walk:
             self._search.skipped[entry.path] = reason, ""
 
     def _visit(self, folder: _Entry) -> None:
-        if self._objects is None:
-            with os.scandir(folder.path or os.curdir) as found:
-                items: list[Any] = list(found)
-        else:
-            items = list(self._objects.get(folder.path, {}).values())
-        if any(item.name in RUN_NAMES for item in items) and is_run_folder(
-            parse_place(folder.path or os.curdir)
-        ):
-            self._search.skipped[folder.path or os.curdir] = Reason.SEQPACK_OUTPUT, ""
+        place = folder.path or os.curdir
+        items = list(self._scan(place))
+        if any(item.name in RUN_NAMES for item in items) and is_run_folder(parse_place(place)):
+            self._search.skipped[place] = Reason.SEQPACK_OUTPUT, ""
             return
         prefix, real_prefix = _add_slash(folder.path), _add_slash(folder.real)
         for item in items:
@@ -785,8 +777,7 @@ def _list_statuses(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _read_json(path: str) -> Any:
     """Return what a file holds, None if it is missing or is not JSON."""
     with contextlib.suppress(OSError, FolderError, ValueError, RecursionError):
-        data = Input(path).read()
-        return None if data is None else json.loads(data)
+        return json.loads(Input(path).read() or b"null")
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from seqpack_cli.errors import OptionError, quote
@@ -37,8 +37,6 @@ class Formats:
         refused: a hint for each suffix that is refused.
         fallback: the format of a named file with another suffix; None: that is an error.
         hint: what to do about other suffixes.
-        by_suffix: formats that are recognized by their suffixes below folders even if --format
-            names them, with the table that then holds.
         chosen: the format of all files, whatever their suffixes are.
     """
 
@@ -46,7 +44,6 @@ class Formats:
     refused: Mapping[str, str]
     fallback: str | None
     hint: str
-    by_suffix: Mapping[str, Formats] = field(default_factory=dict)
     chosen: str | None = None
 
     @property
@@ -63,7 +60,14 @@ class Formats:
         """Return the formats that hold for --format NAME."""
         if name == "auto":
             return self
-        return self.by_suffix.get(name) or replace(self, chosen=name)
+        if name not in BINARY_FORMATS:
+            return replace(self, chosen=name)
+        # Files of a format that cannot be anything else are still recognized by their suffixes.
+        of_suffix = {suffix: name for suffix, found in self.of_suffix.items() if found == name}
+        fallback: str | None = name
+        if name == "megatron":
+            of_suffix[".bin"], fallback = name, None
+        return Formats(of_suffix, {}, fallback, hint="name the files, or pass a glob")
 
 
 class FileFormat(NamedTuple):
@@ -75,7 +79,6 @@ class FileFormat(NamedTuple):
 
 
 ARROW = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
-ARROW_FORMATS = Formats(ARROW, {}, fallback="arrow", hint="name the files, or pass a glob")
 TEXT_FORMATS = Formats(
     {
         ".txt": "text",
@@ -92,7 +95,6 @@ TEXT_FORMATS = Formats(
     {**ARCHIVES, ".bin": f"{IMPORT}, or pass --format text if it is text"},
     fallback="text",
     hint="pass --format text to read every file",
-    by_suffix={"arrow": ARROW_FORMATS},
 )
 IDS_FORMATS = Formats(
     {
@@ -112,21 +114,6 @@ IDS_FORMATS = Formats(
     },
     fallback=None,
     hint="pass --format flat if the file holds ids alone, or --format jsonl",
-    by_suffix={
-        "megatron": Formats(
-            {".idx": "megatron", ".bin": "megatron"},
-            {},
-            fallback=None,
-            hint="name the .bin or the .idx file",
-        ),
-        "flat": Formats(
-            {".bin": "flat", ".npy": "flat"},
-            {},
-            fallback="flat",
-            hint="name the files, or pass a glob",
-        ),
-        "arrow": ARROW_FORMATS,
-    },
 )
 FORMATS = TEXT_FORMATS.names
 

@@ -39,12 +39,8 @@ def check_footers(sources: Sequence[Source]) -> None:
         if source.format == "arrow":
             read_schema(source)
     files = [each for each in sources if each.format == "parquet" and is_shared(each.location)]
-    if not files:
+    if not files or not LIMITS.footer_workers:
         return  # a worker process takes 0.1 s to start, without tasks too
-    if not LIMITS.footer_workers:
-        for source in files:
-            find_row_groups(source)
-        return
     num_read = 0
     try:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
@@ -125,7 +121,7 @@ def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, in
     """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)
-    if not source.is_cut_anywhere:
+    if source.num_bytes <= room or not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
     return cut_where(functools.partial(find_record_start, source), source, room, part_bytes)
 
