@@ -138,13 +138,12 @@ def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[N
     try:
         yield
     except DataError as error:
-        of_file = (each for each in sources if error.message.startswith(f"{each.path}:"))
+        hint, formats = error.hint or "", {source.format for source in sources}
+        of_file = (each.path for each in sources if error.message.startswith(f"{each.path}:"))
         stray = next(of_file, None)
-        is_field = error.hint is None or proposes_field(error.hint)
-        is_alike = stray is None or all(each.format == stray.format for each in sources)
-        is_other = FORMAT_HINT in (error.hint or "") or (is_field and not is_alike)
-        if stray is None or not is_other or stray.path in inputs:
+        is_field = not hint or proposes_field(hint)
+        is_other = FORMAT_HINT in hint or (is_field and len(formats) > 1)
+        if stray is None or not is_other or stray in inputs:
             raise
-        advice = f"pass --exclude {shlex.quote(Path(stray.path).name)} to leave out this file"
-        hint = advice if error.hint is None else f"{error.hint}, or {advice}"
-        raise DataError(error.message, hint) from error
+        advice = f"pass --exclude {shlex.quote(Path(stray).name)} to leave out this file"
+        raise DataError(error.message, f"{hint}, or {advice}" if hint else advice) from error

@@ -281,12 +281,10 @@ class _Pattern:
         self.option, self.spelled = option, spelled
         names = [part for part in parts if part]
         self._only_folders = parts[-1:] == [""]
-        while self._only_folders and names[-1:] == [DEEP]:
-            names.pop()  # matches all folders, so everything in them
         dot = "" if hidden else r"(?!\.)"
         steps = [f"(?:{dot}[^/]+/)*" if part == DEEP else _translate(part, dot) for part in names]
-        if names[-1:] == [DEEP]:
-            steps[-1] = f"(?:{dot}[^/]+/)+"
+        if names[-1:] == [DEEP] and not self._only_folders:
+            steps[-1] = f"(?:{dot}[^/]+/)+"  # matches what is in the folder, not the folder
         prefixes = list(accumulate(steps, initial=""))
         self._prefixes = [re.compile(each, re.DOTALL).fullmatch for each in prefixes]
         self._covers = re.compile(f"{prefixes[-1]}.*", re.DOTALL).fullmatch
@@ -515,28 +513,23 @@ class _Search:
             is_pair: the input names both files, without a suffix.
         """
         found = {file.source.path: file for file in files}
-        partners = {
-            path: path[:-4] + PARTNERS[path[-4:].lower()]
-            for path in found
-            if path[-4:].lower() in PARTNERS
-        }
+        # Any other file is its own partner.
+        partners = {path: path[:-4] + PARTNERS.get(path[-4:].lower(), path[-4:]) for path in found}
         excluded = {
             path for path in partners.values() if Reason.EXCLUDED in self.skipped.get(path, ())
         }
         unknown = set(partners.values()) - found.keys() - excluded
         found |= {file.source.path: file for file in self._find_each(sorted(unknown))}
         pairs: dict[str, FoundFile] = {}  # by the path of the .bin
-        for file in files:
-            path = file.source.path
-            partner = partners.get(path, "")
-            other = found.get(partner)
+        for path, partner in partners.items():
+            file, other = found[path], found.get(partner)
             if other is None and partner in excluded:
                 self.skipped[path] = Reason.EXCLUDED, file.real
                 continue
             if other is None and (is_pair or file.source.format == "megatron"):
                 what = f"{partner}: no such file, expected beside {path}"
                 raise OptionError(what, "copy both files of the pair to one folder")
-            if other is not None:
+            if other is not None and other is not file:
                 data, index = (other, file) if partner.endswith(".bin") else (file, other)
                 source = data.source._replace(format="megatron", index_file=index.source)
                 file = data._replace(source=source)
