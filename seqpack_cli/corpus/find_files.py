@@ -243,8 +243,7 @@ def find_sources(
             if renamed == source and abspath(earlier.path) != real == abspath(source.path):
                 sources[real] = source
     search.check_used()
-    read = sources.keys() | search.indices
-    left = {path: why for path, why in search.skipped.items() if why[1] not in read}
+    left = {path: why for path, why in search.skipped.items() if why[1] not in sources}
     skipped = Skipped(left)
     if not sources:
         raise _describe_nothing(inputs, skipped, formats)
@@ -326,7 +325,6 @@ class _Search:
         self, inputs: Sequence[str], document: str, options: FileOptions, formats: Formats
     ) -> None:
         self.skipped = Skipped()
-        self.indices: set[str] = set()  # real paths of the .idx files that are read
         self._document, self._formats = document, formats
         self._include = [_parse_choice("--include", each) for each in options.include]
         self._exclude = [_parse_choice("--exclude", each) for each in options.exclude]
@@ -533,7 +531,7 @@ class _Search:
                 data, index = (other, file) if partner.endswith(".bin") else (file, other)
                 source = data.source._replace(format="megatron", index_file=index.source)
                 file = data._replace(source=source)
-                self.indices.add(index.real)
+                self.skipped.pop(index.source.path, None)
             pairs.setdefault(file.source.path, file)
         return list(pairs.values())
 
@@ -789,4 +787,4 @@ def _count_threads(names: Sequence[str]) -> int:
 
 
 def _add_slash(folder: str) -> str:
-    return os.path.join(folder, "") if folder else ""  # noqa: PTH118
+    return folder and os.path.join(folder, "")  # noqa: PTH118

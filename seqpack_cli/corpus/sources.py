@@ -49,7 +49,6 @@ PATTERNS = {
     "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
     "UTF-16": rb"\xff\xfe|\xfe\xff",
 }
-NAMES = list(PATTERNS)
 KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
 
 
@@ -100,7 +99,7 @@ class SourceRange(NamedTuple):
 def check_text(block: bytes, source: Source) -> None:
     """Raise DataError if the first HEAD_BYTES of a file show that it is not UTF-8 text."""
     found = KINDS.match(block)
-    kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
+    kind = list(PATTERNS)[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
     if kind is None:
         return
     hint = CONVERT
