@@ -703,8 +703,10 @@ class _Walk:
         """Take a file, or a folder to visit, unless something says to skip it."""
         path, real, match, item = entry
         is_link, pattern = item.is_symlink(), self._pattern
-        # A link that dangles may have led to a folder.
-        is_folder = not os.path.isfile(path) if is_link else item.is_dir()  # noqa: PTH113
+        try:
+            is_folder = not item.is_file() if is_link else item.is_dir()
+        except OSError:
+            is_folder = True  # a link that leads nowhere may have led to a folder
         below = path[self._start :]
         below += "/" if is_folder and below else ""
         if match is None and pattern.matches(below):
@@ -715,7 +717,8 @@ class _Walk:
         if not parts:
             return
         reason = self._search.judge(below)
-        if is_link and not self._excluded.isdisjoint([real, *map(str, PurePath(real).parents)]):
+        excluded = self._excluded if is_link else None
+        if excluded and excluded & {real, *map(str, PurePath(real).parents)}:
             reason = Reason.EXCLUDED
         status: Any = None if reason else item.stat()
         self.has_match |= match is not None
