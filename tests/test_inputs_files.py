@@ -243,6 +243,8 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
         path.chmod(0o777 if path == tmp_path else 0o755)
     make_files("in", "a.txt", "b.json")
     make_files("locked", "c.txt")
+    make_files("links", "d.txt")
+    Path("links/c.txt").symlink_to("../locked/c.txt")
     for path in (*Path("in").iterdir(), Path("locked")):
         path.chmod(0)
     os.seteuid(NOBODY)
@@ -250,9 +252,10 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
         for name, kind in (("in/a.txt", DataError), ("in/b.json", DataError)):
             with pytest.raises(kind, match=f"^{name}: Permission denied"):
                 read(tmp_path, [name])
-        for name in ("locked", "locked/c.txt", "./*"):
-            with pytest.raises(MachineError, match=r"locked(/c.txt)?: Permission denied"):
+        for name in ("locked", "locked/c.txt", "./*", "links"):
+            with pytest.raises(MachineError, match=r"(locked|c.txt): Permission denied"):
                 read(tmp_path, [name])
+        assert read(tmp_path, ["links"], exclude=["c.txt"]).documents == ["d.txt"]
     finally:
         os.seteuid(0)
 
@@ -462,6 +465,15 @@ def make_chosen(root: object) -> None:
 def test_patterns_choose_files(root: str, patterns: dict[str, list[str]], found: str) -> None:
     make_chosen(root)
     assert find(root, "", **patterns) == found
+
+
+def test_folder_that_is_included_names_no_file_in_it(root: str) -> None:
+    make_files(root, "en/a.txt", "en/b.log", "c.txt")
+    found = run(root, "", include=["*/"])
+    assert (found.documents, found.skipped) == (
+        ["en/a.txt"],
+        {"not_included": 1, "unknown_suffix": 1},
+    )
 
 
 def test_patterns_leave_named_files_and_are_counted(root: str) -> None:

@@ -287,7 +287,7 @@ class _Pattern:
         prefixes = list(accumulate(steps, initial=""))
         self._prefixes = [re.compile(each, re.DOTALL).fullmatch for each in prefixes]
         self._covers = re.compile(f"{prefixes[-1]}.*", re.DOTALL).fullmatch
-        self.parts = set(range(len(prefixes)))  # how far a folder in which everything matches got
+        self.parts = set(range(len(prefixes)))  # of a folder in which everything matches
 
     def matches(self, path: str) -> bool:
         """Return whether a file matches, or a folder, whose path ends with a slash."""
