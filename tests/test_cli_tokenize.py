@@ -143,13 +143,13 @@ LOOKS = [
     (
         "corpus",
         '{"text": "a"}\n' * 2,
-        "read as text although it looks like JSON lines: corpus; pass",
+        "read as text although apparently JSON lines: corpus; pass",
     ),
     ("a.txt", '{"text": "a"}\n' * 2, ""),
     (
         "rows.jsonl",
         '{"index": 0, "text": "a"}\n',
-        "read as input although it looks like output of seqpack unpack --text: rows.jsonl",
+        "read as input although apparently output of seqpack unpack --text: rows.jsonl",
     ),
 ]
 

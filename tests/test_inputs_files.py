@@ -243,6 +243,8 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
         path.chmod(0o777 if path == tmp_path else 0o755)
     make_files("in", "a.txt", "b.json")
     make_files("locked", "c.txt")
+    make_files("links", "d.txt")
+    Path("links/c.txt").symlink_to("../locked/c.txt")
     for path in (*Path("in").iterdir(), Path("locked")):
         path.chmod(0)
     os.seteuid(NOBODY)
@@ -250,9 +252,10 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
         for name, kind in (("in/a.txt", DataError), ("in/b.json", DataError)):
             with pytest.raises(kind, match=f"^{name}: Permission denied"):
                 read(tmp_path, [name])
-        for name in ("locked", "locked/c.txt", "./*"):
-            with pytest.raises(MachineError, match=r"locked(/c.txt)?: Permission denied"):
+        for name in ("locked", "locked/c.txt", "./*", "links"):
+            with pytest.raises(MachineError, match=r"(locked|c.txt): Permission denied"):
                 read(tmp_path, [name])
+        assert read(tmp_path, ["links"], exclude=["c.txt"]).documents == ["d.txt"]
     finally:
         os.seteuid(0)
 
@@ -464,6 +467,15 @@ def test_patterns_choose_files(root: str, patterns: dict[str, list[str]], found:
     assert find(root, "", **patterns) == found
 
 
+def test_folder_that_is_included_names_no_file_in_it(root: str) -> None:
+    make_files(root, "en/a.txt", "en/b.log", "c.txt")
+    found = run(root, "", include=["*/"])
+    assert (found.documents, found.skipped) == (
+        ["en/a.txt"],
+        {"not_included": 1, "unknown_suffix": 1},
+    )
+
+
 def test_patterns_leave_named_files_and_are_counted(root: str) -> None:
     make_chosen(root)
     patterns = {"include": ["en/**"], "exclude": ["en/drafts/*.txt"]}
@@ -486,6 +498,7 @@ def test_pattern_that_matches_nothing_is_an_error(root: str, option: str) -> Non
     for inputs, pattern, said in (
         ("", "draft/**", "matches no file"),
         ("", "TXT", "matches no file"),
+        ("", "drafts[!a]f.txt", "matches no file"),  # brackets match no slash
         ("/a.txt", "a.txt", "no input is a folder or a glob"),
     ):
         patterns = {option: [*["*.txt"] * (not inputs), pattern]}
@@ -878,6 +891,14 @@ def test_saved_dataset_that_is_not_whole_is_an_error(root: str) -> None:
     assert find(f"{root}/splits/train", "") == " ".join(DATA)
 
 
+def test_splits_are_refused_however_their_folder_is_spelled() -> None:
+    for folder in ("splits/test", "splits/train"):
+        make_saved(folder)
+    write("splits/dataset_dict.json", b'{"splits": ["train", "test"]}')
+    for name in ("./splits", "splits/.", "."):
+        fail("", name, said="splits: holds the splits test, train")
+
+
 def test_dataset_that_the_library_saved() -> None:
     datasets = pytest.importorskip("datasets")
     texts = [f"text {number}" for number in range(10)]
@@ -979,12 +1000,11 @@ def test_files_that_hold_no_ids_are_refused(root: str, name: str, options: Any, 
 def test_token_store_is_not_imported() -> None:
     make_files(".", "a.txt")
     tokenize(["a.txt"], "in/tok store")
-    with pytest.raises(OptionError, match="already a token store") as caught:
-        import_ids("in/tok store")
-    assert caught.value.hint == "run seqpack pack 'in/tok store'"
     pack("in/tok store", "shards")
-    with pytest.raises(OptionError, match="written by seqpack, expected the output of another"):
-        import_ids("shards")
+    for name in ("in/tok store", "shards"):
+        with pytest.raises(OptionError, match=f"1 folder written by seqpack: {name}") as caught:
+            import_ids(name)
+        assert caught.value.hint == "run seqpack pack to read a token store"
     write("in/b.jsonl", b'{"input_ids": [1]}')
     assert import_ids("in")[1:] == ([[1]], {"seqpack_output": 1})
 

@@ -338,8 +338,7 @@ def test_files_that_are_not_text_are_named(tmp_path: Path, suffix: str) -> None:
     good = write(tmp_path / "good.txt", b"good\n")
     for kind, data in KINDS.items():
         path = write_packed(tmp_path / f"a{suffix}", data)
-        said = f"1: {kind[:6]}" if kind.startswith("UTF") else f" {kind} (begins with"
-        refused(tmp_path, [good, path], said, encoding_errors="replace")
+        refused(tmp_path, [good, path], f" {kind} (begins with", encoding_errors="replace")
 
 
 def test_hint_about_utf16_makes_a_text(tmp_path: Path) -> None:

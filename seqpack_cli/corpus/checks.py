@@ -22,6 +22,7 @@ UNPACKED = re.compile(rb'\{"index": 0, "text": ')
 JSON_LINES = re.compile(rb'(?:\xef\xbb\xbf)?[ \t]*\{[ \t]*"[^"\n]*"[ \t]*:')
 HEAD_BYTES = 4096
 MAX_FILES = 1000
+LINES_HINT = "; pass --format jsonl to read one field of each line"
 FORMAT_HINT = "pass --format "
 LIST_OPTIONS = ("--messages-field", "--tools-field")
 
@@ -48,22 +49,23 @@ def find_input(
 
 
 def _iter_notes(sources: Sequence[Source], skipped: Skipped, file_format: str) -> Iterator[str]:
-    if skipped.count():
+    if skipped:
         yield str(skipped)
     plain = [source for source in sources if not source.compression]
     lines = [source for source in plain if source.format == "jsonl"]
-    if found := _find_matches(lines, UNPACKED):
-        yield f"read as input although {_like(found)} output of seqpack unpack --text: " + (
-            join_items(found)
-        )
-    if file_format == "auto":
-        texts = [source for source in plain if source.format == "text"]
-        guessed = [source for source in texts if find_file_format(source.path).format is None]
-        if found := _find_matches(guessed, JSON_LINES):
-            yield (
-                f"read as text although {_like(found)} JSON lines: {join_items(found)}; "
-                "pass --format jsonl to read one field of each line"
-            )
+    texts = [source for source in plain if source.format == "text" and file_format == "auto"]
+    guessed = [source for source in texts if find_file_format(source.path).format is None]
+    for some, pattern, what, hint in (
+        (lines, UNPACKED, "input although apparently output of seqpack unpack --text", ""),
+        (guessed, JSON_LINES, "text although apparently JSON lines", LINES_HINT),
+    ):
+        found = []
+        for source in some[:MAX_FILES]:
+            with contextlib.suppress(OSError):  # reported when the file is read
+                if pattern.match(source.input.read_head(HEAD_BYTES)):
+                    found.append(source.path)
+        if found:
+            yield f"read as {what}: {join_items(found)}{hint}"
 
 
 def check_options_used(sources: Sequence[Source], *, document: str, text_field: str) -> None:
@@ -92,12 +94,7 @@ def check_kept_fields(sources: Sequence[Source], names: Sequence[str]) -> None:
     texts = [source for source in sources if source.format == "text"]
     other = next((name for name in names if name != FOLDER_FIELD), None)
     for source in texts:
-        if source.document == "file" and other is not None:
-            raise OptionError(
-                f"--keep {other}: {source.path} is text, whose one field is {FOLDER_FIELD}",
-                hint=f"pass --keep {FOLDER_FIELD}:class, or JSON lines, CSV or Parquet",
-            )
-        if source.document != "file":
+        if source.document != "file" or other is not None:
             raise OptionError(
                 f"--keep {other or FOLDER_FIELD}: {source.path} is text, which has no fields",
                 hint="pass JSON lines, CSV or Parquet; "
@@ -141,27 +138,12 @@ def naming_stray(inputs: Sequence[str], sources: Sequence[Source]) -> Iterator[N
     try:
         yield
     except DataError as error:
-        of_file = (each for each in sources if error.message.startswith(f"{each.path}:"))
+        hint, formats = error.hint or "", {source.format for source in sources}
+        of_file = (each.path for each in sources if error.message.startswith(f"{each.path}:"))
         stray = next(of_file, None)
-        is_field = error.hint is None or proposes_field(error.hint)
-        is_alike = stray is None or all(each.format == stray.format for each in sources)
-        is_other = FORMAT_HINT in (error.hint or "") or (is_field and not is_alike)
-        if stray is None or not is_other or stray.path in inputs:
+        is_field = not hint or proposes_field(hint)
+        is_other = FORMAT_HINT in hint or (is_field and len(formats) > 1)
+        if stray is None or not is_other or stray in inputs:
             raise
-        advice = f"pass --exclude {shlex.quote(Path(stray.path).name)} to leave out this file"
-        hint = advice if error.hint is None else f"{error.hint}, or {advice}"
-        raise DataError(error.message, hint) from error
-
-
-def _find_matches(sources: Sequence[Source], pattern: re.Pattern[bytes]) -> list[str]:
-    """Return the paths of the first sources whose content begins with a pattern."""
-    found = []
-    for source in sources[:MAX_FILES]:
-        with contextlib.suppress(OSError):  # reported when the file is read
-            if pattern.match(source.input.read_head(HEAD_BYTES)):
-                found.append(source.path)
-    return found
-
-
-def _like(found: Sequence[str]) -> str:
-    return "it looks like" if len(found) == 1 else "they look like"
+        advice = f"pass --exclude {shlex.quote(Path(stray).name)} to leave out this file"
+        raise DataError(error.message, f"{hint}, or {advice}" if hint else advice) from error

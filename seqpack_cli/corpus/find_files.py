@@ -1,9 +1,9 @@
 """Find the source files of the inputs and their formats, in one fixed order.
 
 An input is a file, a folder (every file below it with a known suffix, sorted by the bytes of the
-paths), a glob, a URL of any of these, or `-`, whose bytes were copied to a file. One walk finds
-local files, one listing those of a URL; both ask the same patterns. No file is opened: 100,000 take
-about a second.
+paths), a glob, a URL of any of these, or `-`, whose bytes were copied to a file. One walk goes
+through folders on this machine and through the listing of a URL; a folder is a glob that matches
+everything in it. No file is opened: 100,000 take about a second.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ import re
 import shlex
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from itertools import accumulate
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.options import (
     BINARY_FORMATS,
     COMPRESSION_OF_SUFFIX,
     TEXT_FORMATS,
-    FileFormat,
     FileOptions,
     Formats,
     find_file_format,
 )
-from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, read_standard_input
+from seqpack_cli.corpus.sources import STANDARD_INPUT, Source, iter_standard_input
 from seqpack_cli.errors import (
     FolderError,
     MachineError,
@@ -43,7 +44,7 @@ from seqpack_cli.errors import (
     quote,
 )
 from seqpack_cli.files.inputs import Input, ListedName, spell_inputs
-from seqpack_cli.files.manifest import RUN_NAMES, find_format, is_run_folder
+from seqpack_cli.files.manifest import RUN_NAMES, is_run_folder
 from seqpack_cli.files.objects import (
     PACKAGES,
     AnyPath,
@@ -66,90 +67,70 @@ from seqpack_cli.limits import LIMITS
 
 NUM_THREADS = 32  # that ask for objects, if several are named
 MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-MISSING = (FileNotFoundError, NotADirectoryError, ValueError, FolderError)
 MAX_SHOWN_CHARACTERS = 200  # of a line that is not a path: LIST may be any file
-REMOTE_HINT = "pass an object, a folder of objects, or a glob in quotes"
+GLOB_HINT = "pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'"
+LIST_HINT = "list URLs, absolute paths, or paths relative to the current folder"
 PARTNERS = {".bin": ".idx", ".idx": ".bin"}  # of an indexed dataset
 DEEP = "**"
-ALL, ROOT = -1, -2  # of a folder: everything in it matches; the walk begins there
+Scan = Callable[[str], Iterable[Any]]  # from a folder to entries like os.DirEntry
 # What `save_to_disk` of Hugging Face's datasets writes.
-STATE_NAME, SPLITS_NAME = "state.json", "dataset_dict.json"
+STATE_NAME, INFO_NAME, SPLITS_NAME = "state.json", "dataset_info.json", "dataset_dict.json"
 CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow")
-UNKNOWN_SUFFIX, UNNAMED_JSON, UNLISTED_ARROW = "unknown_suffix", "unnamed_json", "unlisted_arrow"
-DANGLING_LINK, REPEATED_LINK, SPECIAL_FILE = "dangling_link", "repeated_link", "special_file"
-SEQPACK_OUTPUT, VANISHED = "seqpack_output", "vanished"
-EXCLUDED, NOT_INCLUDED = "excluded", "not_included"
-NOUNS = {  # one, many
-    UNKNOWN_SUFFIX: ("file with an unknown suffix", "files with unknown suffixes"),
-    UNNAMED_JSON: ("JSON file that is not named", "JSON files that are not named"),
-    UNLISTED_ARROW: (
+
+
+class Reason(Enum):
+    """Why an entry was skipped: the noun of one, and of many."""
+
+    UNKNOWN_SUFFIX = "file with an unknown suffix", "files with unknown suffixes"
+    UNNAMED_JSON = "JSON file that is not named", "JSON files that are not named"
+    UNLISTED_ARROW = (
         "Arrow file that is not data of a saved dataset",
         "Arrow files that are not data of a saved dataset",
-    ),
-    DANGLING_LINK: ("dangling link", "dangling links"),
-    REPEATED_LINK: ("link to something already read", "links to something already read"),
-    SPECIAL_FILE: ("pipe, socket or device", "pipes, sockets or devices"),
-    SEQPACK_OUTPUT: ("folder written by seqpack", "folders written by seqpack"),
-    VANISHED: ("entry that disappeared", "entries that disappeared"),
-    EXCLUDED: ("file or folder that matches --exclude", "files or folders that match --exclude"),
-    NOT_INCLUDED: (
+    )
+    DANGLING_LINK = "dangling link", "dangling links"
+    REPEATED_LINK = "link to something already read", "links to something already read"
+    SPECIAL_FILE = "pipe, socket or device", "pipes, sockets or devices"
+    SEQPACK_OUTPUT = "folder written by seqpack", "folders written by seqpack"
+    VANISHED = "entry that disappeared", "entries that disappeared"
+    EXCLUDED = "file or folder that matches --exclude", "files or folders that match --exclude"
+    NOT_INCLUDED = (
         "file or folder that does not match --include",
         "files or folders that do not match --include",
-    ),
-}
+    )
 
 
-class Skipped:
-    """The entries below the inputs that were skipped, by reason: for one note, and `run.json`."""
+class Skipped(dict[str, tuple[Reason, str]]):
+    """The entries below the inputs that were skipped, for one note and `run.json`.
 
-    def __init__(self) -> None:
-        self._real_paths: dict[str, dict[str, str]] = {reason: {} for reason in NOUNS}  # by path
-
-    def add(self, reason: str, path: str, real: str = "") -> None:
-        """Add an entry, with its real path if it may be a file that another input names."""
-        self._real_paths[reason][path] = real
-
-    def has(self, reason: str, path: str) -> bool:
-        """Return whether an entry was skipped for a reason."""
-        return path in self._real_paths[reason]
-
-    def remove(self, reason: str, real_paths: Container[str]) -> None:
-        """Remove files that are read through another input or link, or belong to what is read."""
-        found = self._real_paths[reason].items()
-        self._real_paths[reason] = {path: real for path, real in found if real not in real_paths}
+    By path: the reason, and the real path of a file that another input may name, or "".
+    """
 
     def count(self) -> dict[str, int]:
         """Return the number of entries by reason, without reasons that did not occur."""
-        return {reason: len(paths) for reason, paths in self._real_paths.items() if paths}
+        return Counter(reason.name.lower() for reason, _ in self.values())
 
     def __str__(self) -> str:
         """List the entries on one line.
 
-        >>> skipped = Skipped()
-        >>> skipped.add(DANGLING_LINK, "data/latest.txt")
-        >>> str(skipped)
+        >>> str(Skipped({"data/latest.txt": (Reason.DANGLING_LINK, "")}))
         'skipped 1 dangling link: data/latest.txt'
         """
         found = []
-        for reason, count in self.count().items():
-            paths = sorted(self._real_paths[reason], key=os.fsencode)
-            found.append(f"{count:,} {NOUNS[reason][count > 1]}: {join_items(paths)}")
-        return f"skipped {'; '.join(found) or 'nothing'}"
+        for reason in Reason:
+            paths = sorted((path for path, why in self.items() if reason in why), key=os.fsencode)
+            if paths:
+                noun = reason.value[len(paths) > 1]
+                found.append(f"{len(paths):,} {noun}: {join_items(paths)}")
+        return f"skipped {'; '.join(found)}"
 
 
 class FoundFile(NamedTuple):
     """A file that an input names."""
 
+    source: Source
     real: str  # its path with all links resolved: identifies the file
-    path: str
-    num_bytes: int
-    modified: int | str
-    kind: FileFormat
     is_named: bool  # by the user or matched by a glob, not only found below a folder
-    match: str = ""  # what a glob matched: the file, or a folder above it
-
-
-Pair = tuple[FoundFile, FoundFile | None]  # a file, and the index beside it
+    match: str  # the input, or what a glob matched: the file or a folder above it
 
 
 def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> list[str]:
@@ -192,7 +173,7 @@ def list_inputs(inputs: AnyPath | Sequence[AnyPath], options: FileOptions) -> li
 
 def _read_list(path: str) -> bytes:
     if path == STANDARD_INPUT:
-        return read_standard_input()
+        return b"".join(iter_standard_input())
     source = Input(str(parse_place(path)))
     try:
         with source.open(source.find_version()[0]) as file:
@@ -202,7 +183,7 @@ def _read_list(path: str) -> bytes:
             f"--files-from {path}: a folder, expected a file with one path per line",
             hint=f"pass {shlex.quote(path)} as INPUT",
         ) from error
-    except MISSING as error:
+    except (FileNotFoundError, NotADirectoryError, FolderError) as error:
         raise OptionError(f"--files-from {path}: no such file{suggest_name(path)}") from error
     except OSError as error:
         raise MachineError(f"--files-from {path}: {error.strerror or error}") from error
@@ -225,93 +206,63 @@ def find_sources(
         document: what one document of a text file is; other formats have their own.
         patterns: --include and --exclude; the list of --files-from is among the inputs.
         spool: the file with the bytes of `-`.
-        output: the folder that the run writes; it is skipped below a folder or glob.
+        output: the folder that the run writes, which must not contain an input.
         formats: those that the command reads, or the one that all files have.
 
     Returns:
         The sources, each once however it is spelled or linked, and what was skipped.
 
     Raises:
-        OptionError: an input does not exist, a suffix is refused, or a pattern matches nothing; a
-            file of a pair is missing, or ids are wanted and a folder was written by seqpack.
+        OptionError: an input does not exist, a suffix is refused, a pattern matches nothing, or a
+            file of a pair is missing.
         FolderError: the output contains an input.
         MachineError: something cannot be read.
     """
-    search = _Search(inputs, patterns or FileOptions(), output, formats)
+    search = _Search(inputs, document, patterns or FileOptions(), formats)
+    inside = None if output is None else _add_slash(find_real_name(output))
 
-    def find(name: str) -> list[tuple[Pair, Source]]:
+    def find(name: str) -> list[FoundFile]:
         try:
-            pairs = search.find_input(name, spool)
-            return [(pair, _describe(pair, document, formats)) for pair in pairs]
+            return search.find_input(name, spool)
         except SeqpackError as error:
             if not isinstance(name, ListedName):
                 raise
             raise type(error)(f"{name.place}: {error.message}", error.hint) from error
 
     sources: dict[str, Source] = {}  # by their real paths
-    read: set[str] = set()
-    num_threads = NUM_THREADS if any(map(is_url, inputs)) else 1
-    ahead = map_ahead(find, inputs, num_threads=min(num_threads, len(inputs)))
-    for name, found in zip(inputs, ahead, strict=True):
-        for (file, index), source in found:
-            if search.output is not None and file.real.startswith(_add_slash(search.output)):
-                raise FolderError(f"{output}: contains the input {file.path}", "choose another -o")
-            source = source._replace(spool=spool) if name == STANDARD_INPUT else source
-            earlier = sources.setdefault(file.real, source)
+    for found in map_ahead(find, inputs, num_threads=_count_threads(inputs)):
+        for source, real, *_ in found:
+            if inside is not None and real.startswith(inside):
+                raise FolderError(
+                    f"{output}: contains the input {source.path}", "choose another -o"
+                )
+            earlier = sources.setdefault(real, source)
             renamed = earlier._replace(path=source.path, index_file=source.index_file)
             # Of two spellings of a file the one without links names it.
-            is_real = os.path.abspath(source.path) == file.real  # noqa: PTH100 - follows none
-            was_real = os.path.abspath(earlier.path) == file.real  # noqa: PTH100
-            if is_real and not was_real and renamed == source:
-                sources[file.real] = source
-            read |= {file.real} if index is None else {file.real, index.real}
+            abspath = os.path.abspath
+            if renamed == source and abspath(earlier.path) != real == abspath(source.path):
+                sources[real] = source
     search.check_used()
-    for reason in (UNKNOWN_SUFFIX, UNNAMED_JSON, UNLISTED_ARROW, EXCLUDED, NOT_INCLUDED):
-        search.skipped.remove(reason, read)
+    left = {path: why for path, why in search.skipped.items() if why[1] not in sources}
+    skipped = Skipped(left)
     if not sources:
-        raise _describe_nothing(inputs, search.skipped, formats)
-    return list(sources.values()), search.skipped
+        raise _describe_nothing(inputs, skipped, formats)
+    return list(sources.values()), skipped
 
 
 def _describe_nothing(inputs: Sequence[str], skipped: Skipped, formats: Formats) -> OptionError:
     """Return the error about inputs without a file to read."""
-    counts = skipped.count()
-    what, hint = "no file with a known suffix", f"or {formats.hint}"
-    if {EXCLUDED, NOT_INCLUDED} & set(counts):
+    reasons = {reason for reason, _ in skipped.values()}
+    known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
+    what, hint = "no file with a known suffix", f"known suffixes: {known}; or {formats.hint}"
+    if reasons & {Reason.EXCLUDED, Reason.NOT_INCLUDED}:
         what, hint = "no file left to read", "change --include or --exclude"
-    elif UNNAMED_JSON in counts:
+    elif Reason.UNNAMED_JSON in reasons:
         hint = "pass --include '*.json' if these files are arrays of objects"
-    else:
-        known = " ".join([*formats.of_suffix, *COMPRESSION_OF_SUFFIX])
-        hint = f"known suffixes: {known}; {hint}"
-    seen = f" ({skipped})" if counts else ""
+    elif Reason.SEQPACK_OUTPUT in reasons:
+        hint = "run seqpack pack to read a token store"
+    seen = f" ({skipped})" if skipped else ""
     return OptionError(f"{join_items(inputs)}: {what}{seen}", hint)
-
-
-def _describe(pair: Pair, document: str, formats: Formats) -> Source:
-    file, index = pair
-    found = formats.chosen or (None if index is None else index.kind.format)
-    if found is None:
-        if file.kind.refused is not None:
-            what = f"{file.path}: {file.kind.refused} files are not supported"
-            raise OptionError(what, hint=formats.refused[file.kind.refused])
-        found = file.kind.format or formats.fallback
-    if found is None:
-        known = " ".join(formats.of_suffix)
-        raise OptionError(f"{file.path}: expected one of the suffixes {known}", hint=formats.hint)
-    if file.kind.compression and found in BINARY_FORMATS:
-        raise OptionError(f"{file.path}: a compressed {found} file", hint="decompress it")
-    return Source(
-        file.path,
-        found,
-        document if found == "text" else "line" if found == "jsonl" else "row",
-        file.num_bytes,
-        # Parquet is compressed inside, whatever suffix follows in its name.
-        "" if found == "parquet" else file.kind.compression,
-        file.kind.delimiter,
-        modified=file.modified,
-        index_file=None if index is None else _describe((index, None), document, formats),
-    )
 
 
 class _Pattern:
@@ -320,359 +271,349 @@ class _Pattern:
     Args:
         parts: the glob, split at slashes, the last one empty if only folders shall match.
         hidden: whether wildcards match names that begin with a dot.
+        option: with which it was given, and how it was spelled there.
     """
 
-    def __init__(self, parts: Sequence[str], *, hidden: bool) -> None:
+    def __init__(
+        self, parts: Sequence[str], *, hidden: bool = False, option: str = "", spelled: str = ""
+    ) -> None:
+        self.option, self.spelled = option, spelled
         names = [part for part in parts if part]
-        self.only_folders = parts[-1:] == [""]
-        while self.only_folders and names[-1:] == [DEEP]:
-            names.pop()  # matches all folders, so everything in them
+        self._only_folders = parts[-1:] == [""]
         dot = "" if hidden else r"(?!\.)"
-        any_name = rf"{dot}[^/]+"
-        exact, prefixes = "", []  # that lead to folders in which something may match
-        for number, part in enumerate(names, 1):
-            if part == DEEP:
-                prefixes.append(rf"{exact.rstrip('/')}|{exact}(?:{any_name}/)*{any_name}")
-                exact += rf"(?:{any_name}/)*" + (any_name if number == len(names) else "")
-            else:
-                exact += ("" if part.startswith(".") else dot) + _translate(part)
-                prefixes.append(exact)
-                exact += "/" if number < len(names) else ""
-        self.takes_all = not names
-        below = "(?:/.*)?" if names and not self.only_folders else "/.*" if names else ".*"
-        self.matches = re.compile(exact, re.DOTALL).fullmatch
-        self.covers = re.compile(exact + below, re.DOTALL).fullmatch  # it, or a folder above it
+        steps = [f"(?:{dot}[^/]+/)*" if part == DEEP else _translate(part, dot) for part in names]
+        if names[-1:] == [DEEP] and not self._only_folders:
+            steps[-1] = f"(?:{dot}[^/]+/)+"  # matches what is in the folder, not the folder
+        prefixes = list(accumulate(steps, initial=""))
         self._prefixes = [re.compile(each, re.DOTALL).fullmatch for each in prefixes]
+        self._covers = re.compile(f"{prefixes[-1]}.*", re.DOTALL).fullmatch
+        self.parts = set(range(len(prefixes)))  # of a folder in which everything matches
+
+    def matches(self, path: str) -> bool:
+        """Return whether a file matches, or a folder, whose path ends with a slash."""
+        return self._prefixes[-1](self._spell(path)) is not None
+
+    def covers(self, path: str) -> bool:
+        """Return whether a file or folder matches, or a folder above it."""
+        return self._covers(self._spell(path)) is not None
 
     def leads_to(self, folder: str) -> set[int]:
         """Return the parts up to which a folder matches; without any nothing in it can match."""
-        if not folder:
-            return {ROOT}
         return {part for part, matches in enumerate(self._prefixes) if matches(folder)}
 
+    def _spell(self, path: str) -> str:
+        is_whole = self._only_folders or not path or path.endswith("/")
+        return path if is_whole else f"{path}/"
 
-def _translate(part: str) -> str:
-    """Return the regular expression of one part of a glob."""
-    pieces = re.split(r"(\*+|\?|\[!?\]?[^\]]*\])", part)
+
+def _translate(part: str, dot: str) -> str:
+    """Return the regular expression of one part of a glob, with the slash behind it."""
     simple = {"*": "[^/]*", "?": "[^/]"}
-    return "".join(
-        simple.get(piece[:1] if piece.startswith("*") else piece)
-        or (fnmatch.translate(piece)[4:-3] if piece.startswith("[") and len(piece) > 1 else "")
-        or re.escape(piece)
+    pieces = re.findall(r"\*+|\[!?\]?[^\]]*\]|.", part, re.DOTALL)
+    found = (
+        simple.get(piece[0])
+        or (f"(?!/){fnmatch.translate(piece)[4:-3]}" if len(piece) > 1 else re.escape(piece))
         for piece in pieces
     )
+    return f"{'' if part.startswith('.') else dot}{''.join(found)}/"
 
 
 class _Search:
     """Finds the files of inputs, and notes which are skipped and which patterns were used."""
 
     def __init__(
-        self, inputs: Sequence[str], options: FileOptions, output: Place | None, formats: Formats
+        self, inputs: Sequence[str], document: str, options: FileOptions, formats: Formats
     ) -> None:
         self.skipped = Skipped()
-        self.output = None if output is None else find_real_name(output)
-        self.formats = formats
-        self._include = [_parse_choice(pattern) for pattern in options.include]
-        self._exclude = [_parse_choice(pattern) for pattern in options.exclude]
-        spelled = [("--include", each) for each in options.include]
-        spelled += [("--exclude", each) for each in options.exclude]
-        self._unused = dict(zip([*self._include, *self._exclude], spelled, strict=True))
+        self._document, self._formats = document, formats
+        self._include = [_parse_choice("--include", each) for each in options.include]
+        self._exclude = [_parse_choice("--exclude", each) for each in options.exclude]
+        self._unused = dict.fromkeys([*self._include, *self._exclude])
         self._roots: list[str] = []  # inputs whose files are chosen
         self._statuses = _list_statuses(inputs)
 
-    def find_input(self, name: str, spool: str | None) -> list[Pair]:
-        """Find the files of a path, a URL or a glob, each with the index beside it if it has one.
+    def find_input(self, name: str, spool: str | None) -> list[FoundFile]:
+        """Find the files of a path, a URL or a glob; a pair is one file, its .bin.
 
         Raises:
-            OptionError: nothing has that name, a file of a pair is missing, or ids are wanted and
-                it is a folder written by seqpack.
+            OptionError: nothing has that name, its suffix is refused, or a file of a pair or of a
+                saved dataset is missing.
             MachineError: something cannot be read.
         """
         if name == STANDARD_INPUT and spool is not None:
-            file = self.make(name, name, os.stat(spool), is_named=True)  # noqa: PTH116
-            return [(file, None)]
-        is_listed = isinstance(name, ListedName)
-        name = find_local_name(name)
+            (file,) = self.take(name, name, os.stat(spool))  # noqa: PTH116
+            return [file._replace(source=file.source._replace(spool=spool))]
+        local, is_pair = find_local_name(name), False
         try:
-            files = self._find(name, is_listed=is_listed)
+            files = self._find(local, is_listed=isinstance(name, ListedName))
         except OptionError:
-            index = self._find_one(f"{name}.idx") if self.formats.has_pairs else None
-            if index is None:
-                if self.formats.has_pairs and self._find_one(f"{name}.bin"):
-                    raise _missing_pair_error(f"{name}.idx", f"{name}.bin") from None
+            beside = [f"{local}{suffix}" for suffix in PARTNERS if self._formats.has_pairs]
+            files, is_pair = self._find_each(beside), True
+            if not files:
                 raise
-            files = [index]
-        files = self._choose_saved(files, name)
-        pairs: list[Pair] = [(file, None) for file in files]
-        if self.formats.has_pairs:
-            pairs = self._join_pairs(files)
-        if not pairs and self.formats.reads_ids and is_run_folder(folder := parse_place(name)):
-            if find_format(folder) == "seqpack.tokens":
-                hint = f"run seqpack pack {shlex.quote(name)}"
-                raise OptionError(f"{name}: already a token store", hint)
-            raise OptionError(f"{name}: written by seqpack, expected the output of another tool")
-        return pairs
+        files = self._choose_saved(files)
+        return self._join_pairs(files, is_pair=is_pair) if self._formats.has_pairs else files
 
     def check_used(self) -> None:
         """Raise OptionError if a pattern of --include or --exclude has matched nothing."""
-        for option, pattern in self._unused.values():
+        for pattern in self._unused:
+            shown = f"{pattern.option} {quote(pattern.spelled)}"
             if not self._roots:
                 raise OptionError(
-                    f"{option} {quote(pattern)}: no input is a folder or a glob, and a file that "
-                    "is named is always read",
+                    f"{shown}: no input is a folder or a glob, and a file that is named is always "
+                    "read",
                     hint="pass the folder of the files",
                 )
             hint = "write a file name, such as '*.csv', or a path below the folder, such as "
             hint += "'drafts/**'"
-            if any(part.startswith(".") and part.strip(".") for part in pattern.split("/")):
-                hint = f"leave out {option}: hidden files are skipped anyway"
-            what = f"{option} {quote(pattern)}: matches no file of {join_items(self._roots)}"
-            raise OptionError(what, hint)
+            if any(each.startswith(".") and each.strip(".") for each in pattern.spelled.split("/")):
+                hint = f"leave out {pattern.option}: hidden files are skipped anyway"
+            raise OptionError(f"{shown}: matches no file of {join_items(self._roots)}", hint)
 
-    def judge(self, path: str, *, is_folder: bool) -> str:
-        """Return why a file, or all of a folder, is not read, "" if it is.
-
-        Args:
-            path: below the input.
-        """
+    def judge(self, path: str) -> Reason | None:
+        """Return why a file below an input, or all of a folder, is not read, None if it is."""
         if not self._include and not self._exclude:
-            return ""
-        shown = f"{path}/" if is_folder else path
-        included = [each for each in self._include if each.covers(shown)]
-        excluded = [each for each in self._exclude if each.covers(shown)]
-        alive = [*self._include, *self._exclude] if is_folder else []
-        alive = [each for each in alive if each.leads_to(path)]
-        reason = EXCLUDED if excluded else ""
-        if not reason and self._include and not included:
-            reason = "" if any(each in self._include for each in alive) else NOT_INCLUDED
-        # What would match below a folder that is skipped is never seen.
-        for used in [*included, *excluded, *(alive if reason else ())]:
-            if not is_folder or reason:
+            return None
+        patterns, is_folder = [*self._include, *self._exclude], path[-1:] in ("", "/")
+        found = {each for each in patterns if each.covers(path)}
+        reason = None if found.isdisjoint(self._exclude) else Reason.EXCLUDED
+        if is_folder:
+            found |= {each for each in patterns if each.leads_to(path)}
+        if self._include and reason is None and found.isdisjoint(self._include):
+            reason = Reason.NOT_INCLUDED
+        if reason is not None or not is_folder:
+            # What would match below a folder that is skipped is never seen.
+            for used in found:
                 self._unused.pop(used, None)
         return reason
 
-    def take(self, file: FoundFile, below: str) -> bool:
-        """Return whether a file below an input is to be read, as far as its suffix says."""
-        is_named = file.is_named or any(each.matches(below) for each in self._include)
-        reason = "" if is_named or self.formats.chosen is not None else _find_unnamed(file.kind)
-        if reason:
-            self.skipped.add(reason, file.path, file.real)
-        return not reason
+    def take(
+        self,
+        path: str,
+        real: str,
+        status: Any,
+        match: str = "",
+        below: str = "",
+        *,
+        is_named: bool = True,
+    ) -> list[FoundFile]:
+        """Return what is known of a file, nothing of one that is read only if it is named.
 
-    def make(
-        self, real: str, path: str, status: Any, *, is_named: bool, match: str = ""
-    ) -> FoundFile:
-        """Return what is known of a file."""
-        kind = find_file_format(path, self.formats)
-        return FoundFile(
-            real, path, status.st_size, status.st_mtime_ns, kind, is_named=is_named, match=match
+        Below folders most .json files are not records: tokenizer.json, config.json.
+
+        Args:
+            below: its path below the input.
+        """
+        formats = self._formats
+        kind = find_file_format(path, formats)
+        found = formats.chosen or kind.format
+        is_unnamed = not is_named and found in (None, "json") and formats.chosen is None
+        if is_unnamed and not any(each.matches(below) for each in self._include):
+            reason = Reason.UNKNOWN_SUFFIX if found is None else Reason.UNNAMED_JSON
+            self.skipped[path] = reason, real
+            return []
+        if found is None and kind.suffix in formats.refused:
+            what = f"{path}: {kind.suffix} files are not supported"
+            raise OptionError(what, hint=formats.refused[kind.suffix])
+        found = found or formats.fallback
+        if found is None:
+            known = " ".join(formats.of_suffix)
+            raise OptionError(f"{path}: expected one of the suffixes {known}", hint=formats.hint)
+        if kind.compression and found in BINARY_FORMATS:
+            raise OptionError(f"{path}: a compressed {found} file", hint="decompress it")
+        source = Source(
+            path,
+            found,
+            self._document if found == "text" else "line" if found == "jsonl" else "row",
+            status.st_size,
+            # Parquet is compressed inside, whatever suffix follows in its name.
+            "" if found == "parquet" else kind.compression,
+            "\t" if kind.suffix == ".tsv" else ",",
+            modified=status.st_mtime_ns,
         )
+        return [FoundFile(source, real, is_named, match)]
 
     def _find(self, name: str, *, is_listed: bool) -> list[FoundFile]:
-        find = self._find_objects if is_url(name) else self._find_local
-        return find(name, is_listed=is_listed)
+        """Find the files of a path, a URL or a glob; what exists is never a glob.
 
-    def _find_one(self, name: str) -> FoundFile | None:
-        """Find a file by its very name."""
-        try:
-            found = self._find(name, is_listed=True)
-        except OptionError:
-            return None
-        return found[0] if [file.path for file in found] == [name] else None
-
-    def _find_local(self, name: str, *, is_listed: bool) -> list[FoundFile]:
-        """Find the regular files of a path or glob; a path that exists is never a glob."""
-        try:
-            status = os.stat(name)  # noqa: PTH116
-        except (OSError, ValueError) as error:  # a NUL in it
-            if isinstance(error, OSError) and error.errno not in MISSING_ERRNOS:
-                raise _read_error(name, error) from error
-            if isinstance(error, OSError) and os.path.islink(name):  # noqa: PTH114
-                raise OptionError(f"{name}: dangling link, expected a file") from error
-            return self._find_glob(name, is_listed=is_listed)
-        if stat.S_ISDIR(status.st_mode):
-            self._roots.append(name)
-            folder = str(Path(name))
-            return _Walk(self, None).find_files("" if folder == os.curdir else folder)
-        if not stat.S_ISREG(status.st_mode):
-            raise OptionError(f"{name}: not a regular file, expected a file, a folder or a glob")
-        return [self.make(os.path.realpath(name), name, status, is_named=True)]
-
-    def _find_glob(self, name: str, *, is_listed: bool) -> list[FoundFile]:
-        """Find the files of a local glob: below the folder before its first wildcard.
-
-        A part with brackets that exists under this very name is a name, not a wildcard.
+        A part with brackets that exists under this very name, such as v[1], is a name, too.
         """
-        shown = name if len(name) <= MAX_SHOWN_CHARACTERS else f"{name[:MAX_SHOWN_CHARACTERS]}…"
-        what = f"{shown}: no such file or folder{suggest_name(name)}"
-        if is_listed:
-            hint = "list absolute paths, or paths relative to the current folder"
-            raise OptionError(what, hint)
-        self._roots.append(name)
-        parts = name.split("/")
-        for index, part in enumerate(parts):
-            is_other = not fnmatch.fnmatchcase(part, part)
-            if glob.has_magic(part) and not (
-                is_other and os.path.exists("/".join(parts[: index + 1]))  # noqa: PTH110
-            ):
-                root = "/".join(parts[:index]) or ("/" if index else "")
-                walk = _Walk(self, _Pattern(parts[index:], hidden=False))
-                found = walk.find_files(root) if os.path.isdir(root or os.curdir) else []  # noqa: PTH112
-                if walk.has_match:
-                    return found
-                break
-        hint = "pass a file, a folder, or a glob in quotes: 'corpus/**/*.jsonl'"
-        raise OptionError(what, hint)
-
-    def _find_objects(self, name: str, *, is_listed: bool) -> list[FoundFile]:
-        """Find the objects of a URL: one, all below a folder, or those of a glob.
-
-        This is the only place where a URL may be a glob, and only if no object has that very name.
-        """
-        check_address(name)
-        protocol, key = split_url(name)
-        url = Url(f"{protocol}://{key.strip('/')}")
-        if url.key.partition("/")[2].startswith("/"):  # s3fs would list the objects without it
-            raise OptionError(f"{url}: two slashes after the bucket, expected one")
-        status = self._statuses.get(str(url)) or url.find_status()
-        if status is not None and status["type"] == "file" and not name.endswith("/"):
-            return [self.make(str(url), str(url), _read_status(status), is_named=True)]
-        self._roots.append(name)
-        root, pattern = url, None
-        what = f"{url}: no such object or folder"
+        is_remote = is_url(name)
+        spelled, status = self._look(name)
+        if status is not None and stat.S_ISREG(status.st_mode) and not name.endswith("/"):
+            real = spelled if is_remote else os.path.realpath(name)
+            return self.take(spelled, real, status)
+        root, parts = spelled, [""]
         if status is None:
-            parts = str(url).split("/")
-            first = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
+            parts = spelled.split("/")
+            wild = (
+                number
+                for number, part in enumerate(parts)
+                if glob.has_magic(part)
+                and not ("[" in part and os.path.exists("/".join(parts[: number + 1])))  # noqa: PTH110
+            )
+            first = next(wild, None)
             if is_listed or first is None:
-                raise OptionError(what, None if is_listed else REMOTE_HINT)
-            root, pattern = Url("/".join(parts[:first])), _Pattern(parts[first:], hidden=False)
-        walk = _Walk(self, pattern, _list_objects(root))
-        found = walk.find_files(str(root))
+                raise _missing_error(spelled, LIST_HINT if is_listed else GLOB_HINT)
+            root, parts = "/".join(parts[:first]) or "/" * (first > 0), parts[first:]
+        elif not is_remote:
+            if not stat.S_ISDIR(status.st_mode):
+                what = f"{name}: not a regular file, expected a file, a folder or a glob"
+                raise OptionError(what)
+            root = "" if Path(name) == Path() else str(Path(name))
+        self._roots.append(name)
+        scan = _list_objects(Url(root)) if is_remote else os.scandir
+        walk = _Walk(self, root, _Pattern(parts), scan)
         if not walk.has_match:
-            raise OptionError(what, REMOTE_HINT)
-        return found
+            raise _missing_error(spelled, GLOB_HINT)
+        return sorted(
+            walk.found.values(),
+            key=lambda file: (os.fsencode(file.match), os.fsencode(file.source.path)),
+        )
 
-    def _join_pairs(self, files: list[FoundFile]) -> list[Pair]:
-        """Join each .bin with the .idx beside it; a pair is excluded if one of its files is."""
-        found = {file.path: file for file in files}
-        suffixes = [file.path[-4:].lower() for file in files]
-        names = [
-            file.path[:-4] + PARTNERS[suffix] if suffix in PARTNERS else ""
-            for file, suffix in zip(files, suffixes, strict=True)
+    def _look(self, name: str) -> tuple[str, Any]:
+        """Return a path or URL as sources spell it, and its status, None if nothing is there."""
+        if is_url(name):
+            check_address(name)
+            protocol, key = split_url(name)
+            url = Url(f"{protocol}://{key.strip('/')}")
+            if url.key.partition("/")[2].startswith("/"):  # s3fs would list the objects without it
+                raise OptionError(f"{url}: two slashes after the bucket, expected one")
+            found = self._statuses.get(str(url)) or url.find_status()
+            return str(url), None if found is None else _describe_object("", found)
+        try:
+            return name, os.stat(name)  # noqa: PTH116
+        except OSError as error:
+            if error.errno not in MISSING_ERRNOS:
+                raise _read_error(name, error) from error
+            if os.path.islink(name):  # noqa: PTH114
+                raise OptionError(f"{name}: dangling link, expected a file") from error
+        return name, None
+
+    def _find_each(self, names: Sequence[str]) -> list[FoundFile]:
+        """Find those of some files that exist, by their very names."""
+
+        def find(name: str) -> list[FoundFile]:
+            with contextlib.suppress(OptionError):
+                return [file for file in self._find(name, is_listed=True) if file.is_named]
+            return []
+
+        return [
+            file
+            for found in map_ahead(find, names, num_threads=_count_threads(names))
+            for file in found
         ]
-        unknown = [name for name in names if name and name not in found]
-        unknown = [name for name in unknown if not self.skipped.has(EXCLUDED, name)]
-        num_threads = NUM_THREADS if unknown and is_url(unknown[0]) else 1
-        for file in map_ahead(self._find_one, unknown, num_threads=num_threads):
-            if file is not None:
-                found[file.path] = file
-        pairs: dict[str, Pair] = {}  # by the path of the .bin
-        for file, suffix, name in zip(files, suffixes, names, strict=True):
-            other = found.get(name)
-            if other is None and self.skipped.has(EXCLUDED, name):
-                self.skipped.add(EXCLUDED, file.path, file.real)
+
+    def _join_pairs(self, files: list[FoundFile], *, is_pair: bool) -> list[FoundFile]:
+        """Join each .bin with the .idx beside it; a pair is excluded if one of its files is.
+
+        Args:
+            is_pair: the input names both files, without a suffix.
+        """
+        found = {file.source.path: file for file in files}
+        # Any other file is its own partner.
+        partners = {path: path[:-4] + PARTNERS.get(path[-4:].lower(), path[-4:]) for path in found}
+        excluded = {
+            path for path in partners.values() if Reason.EXCLUDED in self.skipped.get(path, ())
+        }
+        unknown = set(partners.values()) - found.keys() - excluded
+        found |= {file.source.path: file for file in self._find_each(sorted(unknown))}
+        pairs: dict[str, FoundFile] = {}  # by the path of the .bin
+        for path, partner in partners.items():
+            file, other = found[path], found.get(partner)
+            if other is None and partner in excluded:
+                self.skipped[path] = Reason.EXCLUDED, file.real
                 continue
-            if other is None and file.kind.format == "megatron":
-                raise _missing_pair_error(name, file.path)
-            pair = (other, file) if other is not None and suffix == ".idx" else (file, other)
-            pairs.setdefault(pair[0].path, pair)
+            if other is None and (is_pair or file.source.format == "megatron"):
+                what = f"{partner}: no such file, expected beside {path}"
+                raise OptionError(what, "copy both files of the pair to one folder")
+            if other is not None and other is not file:
+                data, index = (other, file) if partner.endswith(".bin") else (file, other)
+                source = data.source._replace(format="megatron", index_file=index.source)
+                file = data._replace(source=source)
+                self.skipped.pop(index.source.path, None)
+            pairs.setdefault(file.source.path, file)
         return list(pairs.values())
 
-    def _choose_saved(self, files: list[FoundFile], name: str) -> list[FoundFile]:
+    def _choose_saved(self, files: list[FoundFile]) -> list[FoundFile]:
         """Choose the Arrow files below an input that a saved dataset lists, in its order.
 
         Raises:
             OptionError: a folder has several splits, or lacks a file that state.json lists.
         """
-        below: dict[str, dict[str, FoundFile]] = {}  # the Arrow files of each folder, by name
+        # By folder and name; Arrow files of a folder are one group without a name.
+        groups: dict[tuple[str, str], list[FoundFile]] = defaultdict(list)
         for file in files:
-            if file.kind.format == "arrow" and not file.is_named:
-                folder, _, last = file.path.rpartition("/")
-                below.setdefault(folder, {})[last] = file
-        splits: dict[str, list[str]] = {}
-        for folder, found in below.items():
+            folder, _, name = file.source.path.rpartition("/")
+            is_data = file.source.format == "arrow" and not file.is_named
+            groups[folder, "" if is_data else name].append(file)
+        splits: dict[str, list[str]] = defaultdict(list)
+        for (folder, name), (file, *_) in groups.items():
             above, _, split = folder.rpartition("/")
-            root = next(iter(found.values())).match or name.rstrip("/")
-            if root in (".", above) or above.startswith(f"{root}/"):
-                splits.setdefault(above, []).append(split)
+            if not name and _add_slash(above).startswith(_add_slash(file.match)):
+                splits[above].append(split)
         for above, names in splits.items():  # reading all would mix train and test
-            if _read_json(_join(above, SPLITS_NAME)) is not None:
+            if _read_json(f"{_add_slash(above)}{SPLITS_NAME}") is not None:
                 what = f"{above or '.'}: holds the splits {join_items(names)} of a dataset"
-                hint = f"pass {shlex.quote(_join(above, max(names, key='train'.__eq__)))}"
+                best = "train" if "train" in names else names[0]
+                hint = f"pass {shlex.quote(_add_slash(above) + best)}"
                 raise OptionError(f"{what}, expected one", hint)
-        chosen: list[FoundFile] = []
-        for file in files:
-            folder = file.path.rpartition("/")[0]
-            if file.kind.format != "arrow" or file.is_named:
-                chosen.append(file)
-            elif folder in below:
-                chosen += self._choose_data(folder, below.pop(folder))
-        return chosen
+        return [
+            file
+            for (folder, name), group in groups.items()
+            for file in (group if name else self._choose_data(_add_slash(folder), group))
+        ]
 
-    def _choose_data(self, folder: str, files: dict[str, FoundFile]) -> list[FoundFile]:
+    def _choose_data(self, folder: str, files: list[FoundFile]) -> list[FoundFile]:
         """Choose the files that a state.json lists, or all but caches if there is none."""
-        path = _join(folder, STATE_NAME)
-        listed = [name for name in files if not CACHE.fullmatch(name)]
-        state = _read_json(path)
+        found = {file.source.path.removeprefix(folder): file for file in files}
+        listed = [name for name in found if not CACHE.fullmatch(name)]
+        state = _read_json(f"{folder}{STATE_NAME}")
         with contextlib.suppress(TypeError, KeyError, AttributeError):  # of another program
             listed = [str(file["filename"]) for file in state["_data_files"]]
             if state.get("_indices_data_files") or state.get("_indices_files"):
                 raise OptionError(
-                    f"{path}: the rows are chosen by another file",
+                    f"{folder}{STATE_NAME}: the rows are chosen by another file",
                     hint="save the dataset again, after dataset.flatten_indices()",
                 )
-            own = (STATE_NAME, "dataset_info.json")
-            first = next(iter(files.values())).real.rpartition("/")[0]
-            self.skipped.remove(UNNAMED_JSON, [_join(first, name) for name in own])
-        for name in files.keys() - set(listed):
-            self.skipped.add(UNLISTED_ARROW, files[name].path, files[name].real)
+            for name in (STATE_NAME, INFO_NAME):
+                if Reason.UNNAMED_JSON in self.skipped.get(f"{folder}{name}", ()):
+                    del self.skipped[f"{folder}{name}"]
+        for name in found.keys() - set(listed):
+            file = found[name]
+            self.skipped[file.source.path] = Reason.UNLISTED_ARROW, file.real
         for name in listed:  # one that --exclude leaves out exists
-            if name not in files and self._find_one(_join(folder, name)) is None:
-                raise OptionError(
-                    f"{_join(folder, name)}: no such file, expected as in {STATE_NAME}",
-                    hint="copy the whole folder again",
-                )
-        return [files[name] for name in listed if name in files]
+            path = f"{folder}{name}"
+            if name not in found and not self._find_each([path]):
+                what = f"{path}: no such file, expected as in {STATE_NAME}"
+                raise OptionError(what, hint="copy the whole folder again")
+        return [found[name] for name in listed if name in found]
 
 
 class _Object(NamedTuple):
-    """An object, or a folder of objects, with the methods of an os.DirEntry."""
+    """An object or a folder of objects, with what is used of an os.DirEntry and its status."""
 
     name: str
-    status: dict[str, Any] | None  # None for a folder
+    st_mode: int
+    st_size: int = 0
+    st_mtime_ns: int | str = ""
 
     def is_symlink(self) -> bool:
         return False
 
-    def is_dir(self, *, follow_symlinks: bool) -> bool:
-        del follow_symlinks
-        return self.status is None
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.st_mode)
 
-    def stat(self, *, follow_symlinks: bool) -> _Status:
-        del follow_symlinks
-        return _read_status(self.status or {})
+    def stat(self) -> _Object:
+        return self
 
 
-class _Status(NamedTuple):
-    """What is known of an object, as of a file."""
-
-    st_size: int
-    st_mtime_ns: int | str
-    st_mode: int = stat.S_IFREG
-
-
-Objects = Mapping[str, Mapping[str, _Object]]
-
-
-def _read_status(status: dict[str, Any]) -> _Status:
-    return _Status(int(status["size"]), read_version(status))
-
-
-def _list_objects(root: Url) -> Objects:
-    """Return the entries of each folder below a URL, by name; those of folders end with a slash."""
+def _list_objects(root: Url) -> Scan:
+    """List what is below a URL, and return a function from a folder to its entries."""
     system, key = root.open_file_system()
     with naming_requests(root):
         listed = system.find(key, detail=True)
+    # By folder and name; the names of folders end with a slash.
     objects: dict[str, dict[str, _Object]] = defaultdict(dict)
     for path, status in listed.items():
         below = path.strip("/").removeprefix(key.strip("/") + "/")
@@ -681,10 +622,15 @@ def _list_objects(root: Url) -> Objects:
             *folders, name = below.split("/")
             above = str(root)
             for folder in folders:
-                objects[above][f"{folder}/"] = _Object(folder, None)
+                objects[above][f"{folder}/"] = _Object(folder, stat.S_IFDIR)
                 above = f"{above}/{folder}"
-            objects[above][name] = _Object(name, status)
-    return objects
+            objects[above][name] = _describe_object(name, status)
+    return lambda folder: objects[folder].values()
+
+
+def _describe_object(name: str, status: dict[str, Any]) -> _Object:
+    mode = stat.S_IFREG if status["type"] == "file" else stat.S_IFDIR
+    return _Object(name, mode, int(status.get("size") or 0), read_version(status))
 
 
 class _Entry(NamedTuple):
@@ -692,7 +638,8 @@ class _Entry(NamedTuple):
 
     path: str
     real: str
-    match: str | None  # what the glob matched: it, or a folder above it
+    match: str | None  # what the glob matched: a folder above it
+    item: Any  # an os.DirEntry or an _Object
 
 
 class _Walk:
@@ -702,178 +649,108 @@ class _Walk:
     finds it there. No folder is visited twice, so loops of links end.
 
     Args:
-        pattern: of the paths below it; None: everything matches that is not hidden.
-        objects: the entries of each folder, for a URL.
+        root: the folder, spelled as the paths of the files shall begin; "" for the current one.
+        pattern: of the paths below it.
+        scan: returns the entries of a folder.
     """
 
-    def __init__(
-        self, search: _Search, pattern: _Pattern | None, objects: Objects | None = None
-    ) -> None:
-        self._search, self._pattern, self._objects = search, pattern, objects
-        self._output = search.output
-        self._found: dict[str, FoundFile] = {}
+    def __init__(self, search: _Search, root: str, pattern: _Pattern, scan: Scan) -> None:
+        self._search, self._pattern, self._scan = search, pattern, scan
+        self.found: dict[str, FoundFile] = {}  # by their real paths
+        self.has_match = False
         self._visited: dict[str, set[int]] = {}  # up to which parts of the pattern folders matched
         self._folders: list[_Entry] = []
         self._links: list[tuple[bytes, _Entry]] = []  # by the bytes of their paths
         self._excluded: set[str] = set()  # real paths: no link leads back to them
-        self._root_length = 0
-        self.has_match = False
-
-    def find_files(self, path: str) -> list[FoundFile]:
-        """Find the regular files, sorted by what the pattern matched, then by their paths.
-
-        Args:
-            path: the folder, spelled as the paths of the files shall begin; "" for the current one.
-
-        Raises:
-            MachineError: a folder or link cannot be read.
-        """
-        real = path if self._objects is not None else os.path.realpath(path or os.curdir)
-        if self._output is not None and _add_slash(real).startswith(_add_slash(self._output)):
-            self._output = None  # the caller refuses the files found there
-        self._root_length = len(_add_slash(path))
-        is_match = self._pattern is None or self._pattern.takes_all
-        self._take_folder(_Entry(path, real, "" if is_match else None))
+        self._start = len(_add_slash(root))
+        real = root if is_url(root) else os.path.realpath(root or os.curdir)
+        self._take(_Entry(root, real, None, _Object(root, stat.S_IFDIR)))
         while self._folders or self._links:
             if self._folders:
-                self._visit(self._folders.pop())
+                self._try(self._visit, self._folders.pop())
             else:
-                self._follow(heapq.heappop(self._links)[1])
-        return sorted(
-            self._found.values(), key=lambda file: (os.fsencode(file.match), os.fsencode(file.path))
-        )
+                _, link = heapq.heappop(self._links)
+                self._try(self._take, link._replace(real=os.path.realpath(link.path)))
 
-    def _visit(self, folder: _Entry) -> None:
+    def _try(self, do: Callable[[_Entry], None], entry: _Entry) -> None:
+        """Note an entry that is not there; skipping one that cannot be read would lose files."""
         try:
-            if self._objects is None:
-                with os.scandir(folder.path or os.curdir) as found:
-                    entries: list[Any] = list(found)
-            else:
-                entries = list(self._objects.get(folder.path, {}).values())
-        except FileNotFoundError:
-            self._search.skipped.add(VANISHED, folder.path)
-            return
-        except OSError as error:  # skipping it would lose the files in it
-            raise _read_error(folder.path, error) from error
-        if any(each.name in RUN_NAMES for each in entries) and is_run_folder(
-            parse_place(folder.path or os.curdir)
-        ):
-            self._search.skipped.add(SEQPACK_OUTPUT, folder.path or os.curdir)
-            return
-        prefix, real_prefix = _add_slash(folder.path), _add_slash(folder.real)
-        for each in entries:
-            path, match = prefix + each.name, folder.match
-            if self._pattern and self._pattern.matches(path[self._root_length :]):
-                match = path if match is None else match
-            elif match is not None and each.name.startswith("."):
-                continue
-            entry = _Entry(path, real_prefix + each.name, match)
-            try:
-                if each.is_symlink():
-                    if self._leads_on(entry):
-                        heapq.heappush(self._links, (os.fsencode(path), entry))
-                elif each.is_dir(follow_symlinks=False):
-                    if self._leads_on(entry) and not self._skips(entry, is_folder=True):
-                        self._take_folder(entry)
-                elif self._is_file(entry) and not self._skips(entry, is_folder=False):
-                    self._take_file(entry, each.stat(follow_symlinks=False))
-            except FileNotFoundError:
-                self._search.skipped.add(VANISHED, path)
-            except OSError as error:
-                raise _read_error(path, error) from error
-
-    def _leads_on(self, entry: _Entry) -> bool:
-        """Return whether anything in a folder may match."""
-        if entry.match is not None or self._pattern is None:
-            return True
-        return bool(self._pattern.leads_to(entry.path[self._root_length :]))
-
-    def _is_file(self, entry: _Entry) -> bool:
-        """Return whether a file matches."""
-        if entry.match is None or self._pattern is None:
-            return entry.match is not None
-        return entry.match != entry.path or not self._pattern.only_folders
-
-    def _skips(self, entry: _Entry, *, is_folder: bool) -> bool:
-        """Return whether --include and --exclude leave out a file, or all files of a folder."""
-        reason = self._search.judge(entry.path[self._root_length :], is_folder=is_folder)
-        if reason:
-            self.has_match |= entry.match is not None
-            self._search.skipped.add(reason, entry.path, entry.real)
-            if reason == EXCLUDED:
-                self._excluded.add(entry.real)
-        return bool(reason)
-
-    def _follow(self, link: _Entry) -> None:
-        if self._search.judge(link.path[self._root_length :], is_folder=False) == EXCLUDED:
-            self._skips(link, is_folder=False)
-            return
-        try:
-            status = os.stat(link.path)  # noqa: PTH116
-            link = link._replace(real=os.path.realpath(link.path))
+            do(entry)
         except OSError as error:
             if error.errno not in MISSING_ERRNOS:
-                raise _read_error(link.path, error) from error
-            self._search.skipped.add(DANGLING_LINK, link.path)
+                raise _read_error(entry.path or os.curdir, error) from error
+            reason = Reason.DANGLING_LINK if entry.item.is_symlink() else Reason.VANISHED
+            self._search.skipped[entry.path] = reason, ""
+
+    def _visit(self, folder: _Entry) -> None:
+        place = folder.path or os.curdir
+        items = list(self._scan(place))
+        if any(item.name in RUN_NAMES for item in items) and is_run_folder(parse_place(place)):
+            self._search.skipped[place] = Reason.SEQPACK_OUTPUT, ""
             return
-        is_folder = stat.S_ISDIR(status.st_mode)
-        is_wanted = self._leads_on(link) if is_folder else self._is_file(link)
-        if not is_wanted or self._skips(link, is_folder=is_folder):
+        prefix, real_prefix = _add_slash(folder.path), _add_slash(folder.real)
+        for item in items:
+            if folder.match is not None and item.name.startswith("."):
+                continue
+            path = prefix + item.name
+            entry = _Entry(path, real_prefix + item.name, folder.match, item)
+            if not item.is_symlink():
+                self._try(self._take, entry)
+            elif folder.match is not None or self._pattern.leads_to(f"{path[self._start :]}/"):
+                heapq.heappush(self._links, (os.fsencode(path), entry))
+
+    def _take(self, entry: _Entry) -> None:
+        """Take a file, or a folder to visit, unless something says to skip it."""
+        path, real, match, item = entry
+        is_link, pattern = item.is_symlink(), self._pattern
+        try:
+            is_folder = not item.is_file() if is_link else item.is_dir()
+        except OSError:
+            is_folder = True  # a link that leads nowhere may have led to a folder
+        below = path[self._start :]
+        below += "/" if is_folder and below else ""
+        if match is None and pattern.matches(below):
+            match = path
+        parts = pattern.parts
+        if match is None:
+            parts = pattern.leads_to(below) if is_folder else set()
+        if not parts:
             return
-        parents = (link.real.rsplit("/", number)[0] for number in range(link.real.count("/") + 1))
-        if self._excluded and any(parent in self._excluded for parent in parents):
-            self._search.skipped.add(EXCLUDED, link.path)
-        elif not (self._take_folder(link) if is_folder else self._take_file(link, status)):
-            self._search.skipped.add(REPEATED_LINK, link.path)
-
-    def _take_folder(self, entry: _Entry) -> bool:
-        """Add a folder to those to visit; return whether it is new."""
-        if entry.real == self._output:
-            self._search.skipped.add(SEQPACK_OUTPUT, entry.path)
-            return True
-        parts = {ALL}
-        if entry.match is None and self._pattern is not None:
-            parts = self._pattern.leads_to(entry.path[self._root_length :])
-        visited = self._visited.setdefault(entry.real, set())
-        if ALL in visited or (parts and parts <= visited):
-            return False
-        visited |= parts
-        self._folders.append(entry)
-        self.has_match |= entry.match is not None
-        return True
-
-    def _take_file(self, entry: _Entry, status: Any) -> bool:
-        """Add a file if it is to be read; return whether it is new."""
-        self.has_match = True
-        below = entry.path[self._root_length :]
-        is_named = self._pattern is not None and bool(self._pattern.matches(below))
-        match = entry.match or ""
-        file = self._search.make(entry.real, entry.path, status, is_named=is_named, match=match)
-        if not stat.S_ISREG(status.st_mode):
-            self._search.skipped.add(SPECIAL_FILE, entry.path)
-        elif self._search.take(file, below):
-            if entry.real in self._found:
-                return False
-            self._found[entry.real] = file
-        return True
+        reason = self._search.judge(below)
+        excluded = self._excluded if is_link else None
+        if excluded and excluded & {real, *map(str, PurePath(real).parents)}:
+            reason = Reason.EXCLUDED
+        status: Any = None if reason else item.stat()
+        self.has_match |= match is not None
+        if reason is not None:
+            self._search.skipped[path] = reason, "" if is_link else real
+            if reason is Reason.EXCLUDED and not is_link:
+                self._excluded.add(real)
+            return
+        is_new = True
+        if stat.S_ISDIR(status.st_mode):
+            visited = self._visited.setdefault(real, set())
+            is_new = not parts <= visited
+            if is_new:
+                visited |= parts
+                self._folders.append(entry._replace(match=match))
+        elif not stat.S_ISREG(status.st_mode):
+            self._search.skipped[path] = Reason.SPECIAL_FILE, ""
+        else:
+            named = pattern.matches(below)
+            for file in self._search.take(path, real, status, match or "", below, is_named=named):
+                is_new = self.found.setdefault(real, file) is file
+        if is_link and not is_new:
+            self._search.skipped[path] = Reason.REPEATED_LINK, ""
 
 
-def _parse_choice(pattern: str) -> _Pattern:
+def _parse_choice(option: str, spelled: str) -> _Pattern:
     """Return a pattern of --include or --exclude: without a slash it matches at any depth."""
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if "/" not in pattern.rstrip("/"):
+    parts = [part for part in spelled.split("/") if part not in ("", ".")]
+    if "/" not in spelled.rstrip("/"):
         parts.insert(0, DEEP)
-    return _Pattern([*parts, ""] if pattern.endswith("/") else parts, hidden=True)
-
-
-def _find_unnamed(kind: FileFormat) -> str:
-    """Return why a file is skipped unless it is named, "" if it is not.
-
-    Below folders most .json files are not records: tokenizer.json, config.json.
-    """
-    if kind.format is None:
-        return UNKNOWN_SUFFIX
-    return UNNAMED_JSON if kind.format == "json" else ""
+    parts += [""] * spelled.endswith("/")
+    return _Pattern(parts, hidden=True, option=option, spelled=spelled)
 
 
 def _list_statuses(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -881,36 +758,36 @@ def _list_statuses(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     A listing has 1,000 objects in a request, which takes as long as the status of a few objects.
     """
-    urls = set(filter(is_url, names))
-    statuses: dict[str, dict[str, Any]] = {}
-    for folder, count in Counter(url.rpartition("/")[0] for url in urls).items():
+    found: dict[str, dict[str, Any]] = {}
+    folders = Counter(name.rpartition("/")[0] for name in names if is_url(name))
+    for folder, count in folders.items():
         if count >= LIMITS.objects_listed and split_url(folder)[0] in PACKAGES:
             check_address(folder)
-            listed = {f"{folder}/{name}": each for name, each in Url(folder).list_files().items()}
-            statuses |= {url: each for url, each in listed.items() if url in urls}
-    return statuses
+            listed = Url(folder).list_files().items()
+            found |= {f"{folder}/{name}": status for name, status in listed}
+    return found
 
 
 def _read_json(path: str) -> Any:
     """Return what a file holds, None if it is missing or is not JSON."""
     with contextlib.suppress(OSError, FolderError, ValueError, RecursionError):
-        data = Input(path).read()
-        return None if data is None else json.loads(data)
+        return json.loads(Input(path).read() or b"null")
     return None
 
 
-def _missing_pair_error(missing: str, path: str) -> OptionError:
-    what = f"{missing}: no such file, expected beside {path}"
-    return OptionError(what, "copy both files of the pair to one folder")
+def _missing_error(name: str, hint: str) -> OptionError:
+    shown = name if len(name) <= MAX_SHOWN_CHARACTERS else f"{name[:MAX_SHOWN_CHARACTERS]}…"
+    noun = "object" if is_url(name) else "file"
+    return OptionError(f"{shown}: no such {noun} or folder{suggest_name(name)}", hint)
 
 
 def _read_error(path: str, error: OSError) -> MachineError:
     return MachineError(f"{path}: {error.strerror or error}")
 
 
+def _count_threads(names: Sequence[str]) -> int:
+    return min(NUM_THREADS, len(names)) if any(map(is_url, names)) else 1
+
+
 def _add_slash(folder: str) -> str:
-    return os.path.join(folder, "") if folder else ""  # noqa: PTH118
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    return folder and os.path.join(folder, "")  # noqa: PTH118

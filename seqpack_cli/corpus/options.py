@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from seqpack_cli.errors import OptionError, quote
@@ -37,9 +37,6 @@ class Formats:
         refused: a hint for each suffix that is refused.
         fallback: the format of a named file with another suffix; None: that is an error.
         hint: what to do about other suffixes.
-        by_suffix: formats that are recognized by their suffixes below folders even if --format
-            names them, with the table that then holds.
-        reads_ids: whether the files hold ids, so that a folder written by seqpack is refused.
         chosen: the format of all files, whatever their suffixes are.
     """
 
@@ -47,8 +44,6 @@ class Formats:
     refused: Mapping[str, str]
     fallback: str | None
     hint: str
-    by_suffix: Mapping[str, Formats] = field(default_factory=dict)
-    reads_ids: bool = False
     chosen: str | None = None
 
     @property
@@ -65,7 +60,14 @@ class Formats:
         """Return the formats that hold for --format NAME."""
         if name == "auto":
             return self
-        return self.by_suffix.get(name) or replace(self, chosen=name)
+        if name not in BINARY_FORMATS:
+            return replace(self, chosen=name)
+        # Files of a format that cannot be anything else are still recognized by their suffixes.
+        of_suffix = {suffix: name for suffix, found in self.of_suffix.items() if found == name}
+        fallback: str | None = name
+        if name == "megatron":
+            of_suffix[".bin"], fallback = name, None
+        return Formats(of_suffix, {}, fallback, hint="name the files, or pass a glob")
 
 
 class FileFormat(NamedTuple):
@@ -73,12 +75,10 @@ class FileFormat(NamedTuple):
 
     format: str | None  # None: unknown suffix
     compression: str  # or ""
-    delimiter: str  # of a csv file's fields
-    refused: str | None  # the suffix, if such files are refused
+    suffix: str  # in lower case, without that of the compression; or ""
 
 
 ARROW = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
-ARROW_FORMATS = Formats(ARROW, {}, fallback="arrow", hint="name the files, or pass a glob")
 TEXT_FORMATS = Formats(
     {
         ".txt": "text",
@@ -95,7 +95,6 @@ TEXT_FORMATS = Formats(
     {**ARCHIVES, ".bin": f"{IMPORT}, or pass --format text if it is text"},
     fallback="text",
     hint="pass --format text to read every file",
-    by_suffix={"arrow": ARROW_FORMATS},
 )
 IDS_FORMATS = Formats(
     {
@@ -115,24 +114,6 @@ IDS_FORMATS = Formats(
     },
     fallback=None,
     hint="pass --format flat if the file holds ids alone, or --format jsonl",
-    by_suffix={
-        "megatron": Formats(
-            {".idx": "megatron", ".bin": "megatron"},
-            {},
-            fallback=None,
-            hint="name the .bin or the .idx file",
-            reads_ids=True,
-        ),
-        "flat": Formats(
-            {".bin": "flat", ".npy": "flat"},
-            {},
-            fallback="flat",
-            hint="name the files, or pass a glob",
-            reads_ids=True,
-        ),
-        "arrow": ARROW_FORMATS,
-    },
-    reads_ids=True,
 )
 FORMATS = TEXT_FORMATS.names
 
@@ -141,7 +122,7 @@ def find_file_format(path: str, formats: Formats = TEXT_FORMATS) -> FileFormat:
     """Find the format of a file from its name, upper or lower case.
 
     >>> find_file_format("a/b.TSV.gz")
-    FileFormat(format='csv', compression='gzip', delimiter='\\t', refused=None)
+    FileFormat(format='csv', compression='gzip', suffix='.tsv')
     """
     name = path.rpartition(os.sep)[2].lstrip(".").lower()  # fast: there may be 100,000 files
     return _find_file_format(formats, *name.rsplit(".", 2)[1:])
@@ -154,9 +135,7 @@ def _find_file_format(formats: Formats, *names: str) -> FileFormat:
     if compression:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
-    delimiter = "\t" if suffix == ".tsv" else ","
-    refused = suffix if suffix in formats.refused else None
-    return FileFormat(formats.of_suffix.get(suffix), compression, delimiter, refused)
+    return FileFormat(formats.of_suffix.get(suffix), compression, suffix)
 
 
 @dataclass(frozen=True)

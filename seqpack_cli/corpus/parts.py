@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import BinaryIO
 
 from seqpack_cli.corpus.json_records import check_arrays
@@ -23,7 +22,6 @@ from seqpack_cli.runs.workers import Progress, WorkerDiedError, run_in_processes
 
 MIN_PARTS = 16  # of a small input, so that a few cores finish at about the same time
 Cut = Callable[[Source, int, int], list[tuple[int, int]]]  # source, room left, part_bytes
-NO_CUTS: Mapping[str, Cut] = MappingProxyType({})
 MIN_PART_BYTES = 4 << 20  # for less, starting a part costs more than it saves
 
 
@@ -40,14 +38,9 @@ def check_footers(sources: Sequence[Source]) -> None:
     for source in sources:
         if source.format == "arrow":
             read_schema(source)
-    files = [source for source in sources if source.format == "parquet"]
-    files = [source for source in files if is_shared(source.location)]
-    if not files:
+    files = [each for each in sources if each.format == "parquet" and is_shared(each.location)]
+    if not files or not LIMITS.footer_workers:
         return  # a worker process takes 0.1 s to start, without tasks too
-    if not LIMITS.footer_workers:
-        for source in files:
-            find_row_groups(source)
-        return
     num_read = 0
     try:
         for _ in run_in_processes(find_row_groups, files, num_processes=1, progress=Progress()):
@@ -58,7 +51,7 @@ def check_footers(sources: Sequence[Source]) -> None:
 
 
 def plan_parts(
-    sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] = NO_CUTS
+    sources: Sequence[Source], *, part_bytes: int, cuts: Mapping[str, Cut] | None = None
 ) -> list[list[SourceRange]]:
     """Cut the sources into parts; every source has a range, even an empty one.
 
@@ -71,7 +64,7 @@ def plan_parts(
     parts: list[list[SourceRange]] = [[]]
     room = part_bytes
     for index, source in enumerate(sources):
-        cut = cuts.get(source.format, cut_source)
+        cut = (cuts or {}).get(source.format, cut_source)
         for start, end in cut(source, room, part_bytes):
             too_large = not source.is_cut_anywhere and end - start > room
             if room <= 0 or (too_large and parts[-1]):
@@ -128,8 +121,7 @@ def cut_source(source: Source, room: int, part_bytes: int) -> list[tuple[int, in
     """Return the (start, end) bytes of a source's ranges; the first one fits in the room left."""
     if source.format == "parquet":
         return _join_row_groups(find_row_groups(source), part_bytes)
-    is_small = source.num_bytes <= (room if room > 0 else part_bytes)
-    if is_small or not source.is_cut_anywhere:
+    if source.num_bytes <= room or not source.is_cut_anywhere:
         return [(0, source.num_bytes)]
     return cut_where(functools.partial(find_record_start, source), source, room, part_bytes)
 

@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
 from seqpack_cli.corpus.options import COMPRESSION_OF_SUFFIX, IMPORT, UNPACK
@@ -49,7 +49,6 @@ PATTERNS = {
     "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
     "UTF-16": rb"\xff\xfe|\xfe\xff",
 }
-NAMES = list(PATTERNS)
 KINDS = re.compile(b"|".join(b"(%s)" % pattern for pattern in PATTERNS.values()), re.DOTALL)
 
 
@@ -100,55 +99,38 @@ class SourceRange(NamedTuple):
 def check_text(block: bytes, source: Source) -> None:
     """Raise DataError if the first HEAD_BYTES of a file show that it is not UTF-8 text."""
     found = KINDS.match(block)
-    kind = NAMES[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
+    kind = list(PATTERNS)[(found.lastindex or 1) - 1] if found else _guess_utf16(block)
     if kind is None:
         return
+    hint = CONVERT
+    if kind.startswith("UTF") or kind in COMPRESSION_OF_SUFFIX.values():
+        hint = _hint_pipe(kind, source)
+    elif kind in ("zip", "7z", "tar"):
+        hint = UNPACK
+    elif kind in ("NumPy", "indexed dataset"):
+        hint = IMPORT
+    elif kind in ("Parquet", "Arrow") and not source.compression:
+        hint = f"pass --format {kind.lower()}"
     begin = quote(block[: 2 if kind.startswith("UTF") else 8])
-    if kind.startswith("UTF"):
-        raise DataError(
-            f"{source.path}:1: {kind[:6]} (begins with {begin}), expected UTF-8",
-            hint=_hint_iconv(kind, source),
-        )
-    raise DataError(
-        f"{source.path}: {kind} (begins with {begin}), expected UTF-8 text",
-        hint=_hint_kind(kind, source),
-    )
+    raise DataError(f"{source.path}: {kind} (begins with {begin}), expected UTF-8 text", hint)
 
 
-def _hint_kind(kind: str, source: Source) -> str:
-    if kind in COMPRESSION_OF_SUFFIX.values():
-        return _hint_pipe(f"{kind} -dc", source)
-    if kind in ("zip", "7z", "tar"):
-        return UNPACK
-    if kind in ("NumPy", "indexed dataset"):
-        return IMPORT
-    is_table = kind in ("Parquet", "Arrow") and not source.compression
-    return f"pass --format {kind.lower()}" if is_table else CONVERT
-
-
-def _hint_pipe(command: str, source: Source) -> str:
-    """Return the command that pipes a file through another program."""
+def _hint_pipe(kind: str, source: Source) -> str:
+    """Return the command that decompresses a file, or converts its encoding into another file."""
+    is_encoded = kind.startswith("UTF")
+    command = f"iconv -f {kind} -t UTF-8" if is_encoded else f"{kind} -dc"
     known = "" if source.format == "text" else f" --format {source.format}"
+    tokenize = f"| seqpack tokenize -{known}"
     if source.path == STANDARD_INPUT:
-        return f"pipe it through {command}: … | {command} | seqpack tokenize -{known}"
+        return f"pipe it through {command}: … | {command} {tokenize}"
     typed = shlex.quote(source.path)
-    tokenize = f"seqpack tokenize -{known}"
+    name = PurePath(PurePath(source.path).name)
     if source.compression:
-        return f"{source.compression} -dc {typed} | {command} | {tokenize}"
-    return f"{command} {typed} | {tokenize}"
-
-
-def _hint_iconv(encoding: str, source: Source) -> str:
-    command = f"iconv -f {encoding} -t UTF-8"
-    if source.path == STANDARD_INPUT:
-        return _hint_pipe(command, source)
-    name, typed = Path(Path(source.path).name), shlex.quote(source.path)
-    decompress, place = "", f" {typed}"
-    if source.compression:
-        decompress, place = f"{source.compression} -dc {typed} | ", ""
-        name = Path(name.stem) if name.suffix.lower() in COMPRESSION_OF_SUFFIX else name
-    result = f"{name.stem}.utf8{name.suffix}"
-    return f"{decompress}{command}{place} > {shlex.quote(result)}"
+        typed, name = f"{source.compression} -dc {typed} | {command}", PurePath(name.stem)
+    else:
+        typed = f"{command} {typed}"
+    result = shlex.quote(f"{name.stem}.utf8{name.suffix}")
+    return f"{typed} > {result}" if is_encoded else f"{typed} {tokenize}"
 
 
 def _guess_utf16(block: bytes) -> str | None:
@@ -176,37 +158,26 @@ def spool_standard_input(inputs: Sequence[str], folder: Place) -> Iterator[str |
     if STANDARD_INPUT not in inputs:
         yield None
         return
-    standard_input = _open_standard_input()
     with at(folder).temporary_files() as create:
         file = create("stdin")
-        for block in _iter_blocks(standard_input):
+        for block in iter_standard_input():
             file.write(block)
         yield str(file.temporary)
 
 
-def read_standard_input() -> bytes:
-    """Read standard input to its end.
+def iter_standard_input() -> Iterator[bytes]:
+    """Read standard input to its end, block by block.
 
     Raises:
         OptionError: standard input is closed.
         MachineError: it cannot be read.
     """
-    return b"".join(_iter_blocks(_open_standard_input()))
-
-
-def _open_standard_input() -> BinaryIO:
     standard_input: BinaryIO | None = getattr(sys.stdin, "buffer", None)
-    if standard_input is None:  # it is closed
+    if standard_input is None:
         raise OptionError(f"{STANDARD_INPUT}: standard input is closed", hint="pass a file")
-    return standard_input
-
-
-def _iter_blocks(standard_input: BinaryIO) -> Iterator[bytes]:
-    size = LIMITS.read_bytes
     try:
-        while block := standard_input.read(size):
+        while block := standard_input.read(LIMITS.read_bytes):
             yield block
     except OSError as error:
-        raise MachineError(
-            f"{STANDARD_INPUT}: {error.strerror or error}", hint="pass a file"
-        ) from error
+        what = f"{STANDARD_INPUT}: {error.strerror or error}"
+        raise MachineError(what, hint="pass a file") from error

@@ -66,12 +66,9 @@ def iter_blocks(source_range: SourceRange, on_read: OnRead | None) -> Iterator[b
         try:
             while sum(map(len, head)) < HEAD_BYTES and (block := next(blocks, None)) is not None:
                 head.append(block)
-        except DataError:  # an error in what comes before it is reported first
+        finally:  # an error in what comes before another one is reported first
             check_text(b"".join(head), source)
             yield from head
-            raise
-        check_text(b"".join(head), source)
-        yield from head
     yield from blocks
 
 
@@ -149,62 +146,45 @@ def _decompress(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
 
     A truncated or empty stream is an error: a partial download must not look like a short corpus.
     """
-    compression = source.compression
-    num_bytes = num_lines = 0
-    errors: tuple[type[Exception], ...] = (
-        OSError,
-        EOFError,
-        ValueError,
-        zlib.error,
-        lzma.LZMAError,
-    )
-    if compression == "zstd":
-        errors = (*errors, _load_zstd().ZstdError)
-    try:
-        for text in _iter_members(blocks, compression):
-            yield text
-            num_bytes += len(text)
-            num_lines += text.count(b"\n")
-    except tuple(errors) as error:
-        known = (
-            str(error) if type(error) is EOFError else f"not {compression}, or damaged ({error})"
-        )
-        raise DataError(
-            f"{source.path}:{num_lines + 1}: {known}",
-            hint=f"{num_bytes:,} bytes of text could be read; download or copy the file again",
-        ) from error
+    size, compression = LIMITS.read_bytes, source.compression
+    num_bytes = num_lines = num_members = 0
+    member: Any = None
 
+    def damaged(what: str) -> DataError:
+        hint = f"{num_bytes:,} bytes of text could be read; download or copy the file again"
+        return DataError(f"{source.path}:{num_lines + 1}: {what}", hint)
 
-def _iter_members(blocks: Iterator[bytes], compression: str) -> Iterator[bytes]:
-    size = LIMITS.read_bytes
-    open_member = DECOMPRESSORS[compression]
-    member, is_inside, num_members = open_member(), False, 0
     for block in blocks:
         for start in range(0, len(block), PIECE_BYTES):
             piece = block[start : start + PIECE_BYTES]
-            while piece:
-                if num_members and not is_inside:
-                    piece = piece.lstrip(b"\0")
+            while True:
+                if member is None:
+                    piece = piece.lstrip(b"\0") if num_members else piece
                     if not piece:
                         break
-                is_inside = True
-                has_more = True
-                while has_more:
+                    member = DECOMPRESSORS[compression]()
+                try:
                     text = member.decompress(piece, size)
-                    if text:
-                        yield text
-                    # What zlib did not take yet; the others keep it, and ask for more.
-                    piece = member.unconsumed_tail if compression == "gzip" else b""
-                    is_done = not piece if compression == "gzip" else member.needs_input
-                    has_more = not member.eof and not (is_done and len(text) < size)
-                piece = b""
+                except MemoryError:
+                    raise
+                except Exception as error:  # each library has its own types
+                    raise damaged(f"not {compression}, or damaged ({error})") from error
+                if text:
+                    yield text
+                num_bytes += len(text)
+                num_lines += text.count(b"\n")
                 if member.eof:
-                    piece, member = member.unused_data, open_member()
-                    is_inside, num_members = False, num_members + 1
-    if is_inside:
-        raise EOFError(f"truncated {compression} data")
+                    piece, member = member.unused_data, None
+                    num_members += 1
+                    continue
+                # What zlib did not take yet; the others keep it, and ask for more.
+                piece = getattr(member, "unconsumed_tail", b"")
+                if not piece and getattr(member, "needs_input", True) and len(text) < size:
+                    break
+    if member is not None:
+        raise damaged(f"truncated {compression} data")
     if not num_members:
-        raise EOFError(f"0 bytes, expected {compression} data")
+        raise damaged(f"0 bytes, expected {compression} data")
 
 
 class RawBlock(NamedTuple):
@@ -249,8 +229,6 @@ def iter_raw_records(
     source = source_range.source
     blocks = iter_blocks(source_range, on_read)
     if source.document == "file":
-        if not source.compression:
-            check_size(source.num_bytes, 0, source, max_document_bytes)
         data = bytearray()
         for block in blocks:
             data += block

@@ -165,11 +165,11 @@ def test_token_store_is_not_imported(tmp_path: Path) -> None:
     tokenize([f"{tmp_path}/in/a.txt"], tmp_path / "in/tok store")
     with pytest.raises(OptionError) as caught:
         find(str(tmp_path), "in/tok store")
-    assert caught.value.message == f"{tmp_path}/in/tok store: already a token store"
-    assert caught.value.hint == f"run seqpack pack '{tmp_path}/in/tok store'"
+    assert "skipped 1 folder written by seqpack" in caught.value.message
+    assert caught.value.hint == "run seqpack pack to read a token store"
     (tmp_path / "in/tok store/plan.json").write_bytes(b'{"format": "seqpack.shards"}')
     (tmp_path / "in/tok store/manifest.json").unlink()
-    with pytest.raises(OptionError, match="written by seqpack, expected the output of another"):
+    with pytest.raises(OptionError, match="skipped 1 folder written by seqpack"):
         find(str(tmp_path), "in/tok store")
     write(f"{tmp_path}/in/b.bin")
     sources, skipped = find(str(tmp_path), "in")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
 from command import run
 from object_store import write_object
 
-from seqpack_cli.corpus.find_files import SEQPACK_OUTPUT, UNKNOWN_SUFFIX, find_sources
+from seqpack_cli.corpus.find_files import Reason, find_sources
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import find_record_start, plan_parts
 from seqpack_cli.corpus.sources import Source, SourceRange
@@ -76,7 +75,9 @@ def test_a_url_names_the_files_of_a_path(corpus: Url, tmp_path: Path, names: lis
     over = [
         [
             name.removeprefix(root)
-            for name in sorted(skipped._real_paths[UNKNOWN_SUFFIX], key=os.fsencode)
+            for name in sorted(
+                path for path, why in skipped.items() if Reason.UNKNOWN_SUFFIX in why
+            )
         ]
         for root, skipped in ((str(corpus), there_over), (files, here_over))
     ]
@@ -228,7 +229,9 @@ def test_outputs_below_the_input_are_skipped(corpus: Url, tmp_path: Path, patter
     skipped = json.loads((tmp_path / "tok2/run.json").read_text())["skipped"]
     assert skipped == {"seqpack_output": 1}
     _, found = find_sources(inputs, formats=TEXT_FORMATS.choose("text"))
-    assert sorted(found._real_paths[SEQPACK_OUTPUT], key=os.fsencode) == [f"{corpus}/tok"]
+    assert sorted(path for path, why in found.items() if Reason.SEQPACK_OUTPUT in why) == [
+        f"{corpus}/tok"
+    ]
     (named,), _ = find_sources([f"{corpus}/tok/special_tokens.jsonl"])
     assert named.path == f"{corpus}/tok/special_tokens.jsonl"
 

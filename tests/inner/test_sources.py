@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from seqpack_cli.corpus.find_files import UNKNOWN_SUFFIX, find_sources
+from seqpack_cli.corpus.find_files import Reason, find_sources
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.sources import Source, SourceRange
 from seqpack_cli.corpus.streams import find_line_number, hash_range
@@ -54,9 +54,11 @@ def test_unknown_suffixes_below_a_folder_are_skipped_and_named(tmp_path: Path) -
     text, *others = make_files(tmp_path, "a.txt", "b.png", "c.gz", "d")
     sources, skipped = find_sources([str(tmp_path)])
     assert [source.path for source in sources] == [text]
-    assert sorted(skipped._real_paths[UNKNOWN_SUFFIX], key=os.fsencode) == others
+    assert sorted(path for path, why in skipped.items() if Reason.UNKNOWN_SUFFIX in why) == others
     _, skipped = find_sources([str(tmp_path), others[0], str(tmp_path / "c*")])
-    assert sorted(skipped._real_paths[UNKNOWN_SUFFIX], key=os.fsencode) == others[2:]
+    assert (
+        sorted(path for path, why in skipped.items() if Reason.UNKNOWN_SUFFIX in why) == others[2:]
+    )
 
 
 def test_format_named_by_the_user_takes_every_file_of_a_folder(tmp_path: Path) -> None:

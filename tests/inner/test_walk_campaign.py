@@ -17,10 +17,7 @@ from pathlib import Path
 import pytest
 
 from seqpack_cli.corpus.find_files import (
-    DANGLING_LINK,
-    SEQPACK_OUTPUT,
-    SPECIAL_FILE,
-    UNKNOWN_SUFFIX,
+    Reason,
     find_sources,
 )
 from seqpack_cli.errors import MachineError, OptionError, SeqpackError
@@ -112,13 +109,12 @@ def can_read(path: str) -> bool:
 class Oracle:
     """All files that a pattern matches, by real path."""
 
-    def __init__(self, output: str) -> None:
+    def __init__(self) -> None:
         self.files: dict[str, set[tuple[str, bool]]] = {}  # real path: spelled paths, named or not
         self.dangling: set[str] = set()
         self.special: set[str] = set()
         self.unreadable: set[str] = set()
         self.outputs: set[str] = set()
-        self._output = output
         self._seen: set[tuple[str, tuple[str, ...] | None]] = set()
 
     def visit(self, path: str, parts: tuple[str, ...] | None) -> None:
@@ -167,10 +163,7 @@ class Oracle:
             self.dangling.add(real_entry(path))
         else:
             if stat.S_ISDIR(mode):
-                if real == self._output:
-                    self.outputs.add(real)
-                else:
-                    self.visit(path, parts)
+                self.visit(path, parts)
             elif file and stat.S_ISREG(mode):
                 self.files.setdefault(real, set()).add((path, named))
             elif file:
@@ -194,7 +187,7 @@ def check_tree(root: Path, pattern: str, output: Path) -> None:
     first = f"{root}/in/{pattern[1:].partition('/')[0]}"
     if glob.has_magic(pattern) and (os.path.lexists(name) or os.path.lexists(first)):
         return  # what exists is no pattern
-    oracle = Oracle(os.path.realpath(output))
+    oracle = Oracle()
     start, parts = f"{root}/in", tuple(pattern[1:].split("/")) if pattern else None
     if parts and not glob.has_magic(parts[0]):
         start, parts = f"{start}/{parts[0]}", parts[1:]
@@ -216,19 +209,37 @@ def check_tree(root: Path, pattern: str, output: Path) -> None:
         has_real = any(spelled == real for spelled, _ in oracle.files[real])
         assert path == real or not has_real or not real.endswith((".txt", ".md"))
     assert (
-        set(map(real_entry, sorted(skipped._real_paths[DANGLING_LINK], key=os.fsencode)))
+        set(
+            map(
+                real_entry,
+                sorted(path for path, why in skipped.items() if Reason.DANGLING_LINK in why),
+            )
+        )
         == oracle.dangling
     )
     assert (
-        set(map(os.path.realpath, sorted(skipped._real_paths[SPECIAL_FILE], key=os.fsencode)))
+        set(
+            map(
+                os.path.realpath,
+                sorted(path for path, why in skipped.items() if Reason.SPECIAL_FILE in why),
+            )
+        )
         == oracle.special
     )
     assert (
-        set(map(os.path.realpath, sorted(skipped._real_paths[SEQPACK_OUTPUT], key=os.fsencode)))
+        set(
+            map(
+                os.path.realpath,
+                sorted(path for path, why in skipped.items() if Reason.SEQPACK_OUTPUT in why),
+            )
+        )
         == oracle.outputs
     )
     unknown = set(
-        map(os.path.realpath, sorted(skipped._real_paths[UNKNOWN_SUFFIX], key=os.fsencode))
+        map(
+            os.path.realpath,
+            sorted(path for path, why in skipped.items() if Reason.UNKNOWN_SUFFIX in why),
+        )
     )
     assert unknown == set(oracle.files) - oracle.wanted()
     assert len(str(skipped)) < 4000
