@@ -56,6 +56,7 @@ CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
 # A vocabulary may have the word, but with a whole number after it.
 DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
+COMMENT = re.compile(r"{#.*?#}", re.DOTALL)  # of a template
 # Tokens of roles, if no file names them.
 COMMON_NAMES = {
     "pad_id": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
@@ -122,22 +123,18 @@ class TokenizerFiles:
         found = [*self.named_tokens.values(), *listed, *added]
         return [token for token in dict.fromkeys(found) if token]
 
-    def find_missing(
-        self, known: Collection[str], source: str, literals: Collection[str]
-    ) -> str | None:
+    def find_missing(self, known: Collection[str], template: str) -> str | None:
         """Return a token that a chat template writes and that tokenizer.json does not have.
 
         Args:
             known: the added tokens of tokenizer.json.
-            source: of the template.
-            literals: the texts in it.
         """
+        source = COMMENT.sub("", template)
         for token in (*self.special_tokens, *map(_spell, self._added)):
-            names = [name for name, named in self.named_tokens.items() if named == token]
             if token and token not in known:
-                is_written = any(token in text for text in literals)
+                names = [name for name, named in self.named_tokens.items() if named == token]
                 is_named = any(re.search(rf"\b{re.escape(name)}\b", source) for name in names)
-                if is_written or is_named:
+                if is_named or token in source:
                     return token
         return None
 
