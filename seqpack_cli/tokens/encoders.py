@@ -45,7 +45,6 @@ from seqpack_cli.tokens.tokenizer import (
     byte_tokenizer_json,
     catch_failure,
     list_ids,
-    without_dropout,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
 BYTE_FALLBACK = re.compile(rb'"byte_fallback"\s*:\s*true')
 REGEX = re.compile(rb'"Regex"\s*:\s*("(?:[^"\\]|\\.)*")')
 WORD_CLASSES = re.compile(r"\\[wWbB]|\[:")
+# A vocabulary may have the word, but with a whole number after it.
+DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 STRIPPING = re.compile(rb'"[lr]strip"\s*:\s*true')
 METASPACE = "▁"
 FALLBACK_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
@@ -250,11 +251,13 @@ def _adapt(tokenizer_json: bytes, *, allow_special_tokens: bool) -> tuple[bytes,
         allow_special_tokens and STRIPPING.search(tokenizer_json),
         "its special tokens strip the whitespace beside them",
     )
-    tokenizer_json = without_dropout(tokenizer_json)
-    if not falls_back:
+    if not falls_back and not DROPOUT.search(tokenizer_json):
         return tokenizer_json, False
     saved = {**json.loads(tokenizer_json), "decoder": None, "post_processor": None}
     model, split = saved["model"], saved.get("pre_tokenizer") or {"type": None}
+    model["dropout"] = None
+    if not falls_back:
+        return json.dumps(saved, ensure_ascii=False).encode(), False
     words = model["vocab"]
     refuse(
         model["type"] != "BPE" or not words.keys() >= FALLBACK_BYTES,

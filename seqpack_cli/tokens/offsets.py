@@ -38,6 +38,7 @@ SPACE_CODES = list(map(ord, SPACE_CHARACTERS))
 SPACES = b" \t\n\r\x0b\x0c"
 WORD = re.compile(rf"[^{SPACE_CHARACTERS}]+")
 METASPACE = "▁"
+TYPE = re.compile(r'"type": "(\w+)"')  # of a part of a normalizer or pre-tokenizer
 # They split at every space, and drop it.
 DROP_SPACES = frozenset({"WhitespaceSplit", "Whitespace", "BertPreTokenizer"})
 # Of their tokens, hardly any text is spelled; a space in front may be one that was taken away.
@@ -96,14 +97,18 @@ class PlaceFinder:
         # Without its post-processor, which may leave spaces out of offsets.
         plain = json.dumps({**saved, "post_processor": None}).encode()
         self._library = build_tokenizer(plain, allow_special_tokens=allow_special_tokens)
-        changes, splits = (_list_parts(saved.get(it)) for it in ("normalizer", "pre_tokenizer"))
-        self._normalizers, kinds = ([part["type"] for part in it] for it in (changes, splits))
+        changes, splits = (
+            json.dumps(saved.get(name), ensure_ascii=False)
+            for name in ("normalizer", "pre_tokenizer")
+        )
+        self._normalizers, kinds = (
+            set(TYPE.findall(it)) - {"Sequence"} for it in (changes, splits)
+        )
         self._drops_spaces = not DROP_SPACES.isdisjoint(kinds)
-        is_removing = any(part.get("behavior") == "Removed" for part in splits)
-        self._is_spelled = not is_removing and NOT_SPELLED.isdisjoint([*self._normalizers, *kinds])
-        self._marks = "".join(it["replacement"] for it in splits if it["type"] == "Metaspace")
-        if any(METASPACE in (it.get("content"), it.get("prepend")) for it in changes):
-            self._marks += METASPACE
+        self._is_spelled = '"Removed"' not in splits and NOT_SPELLED.isdisjoint(
+            self._normalizers | kinds
+        )
+        self._writes_spaces = METASPACE in changes + splits
         writes_bytes = "ByteLevel" in self._normalizers
         bytes_of = byte_of_character() if writes_bytes or "ByteLevel" in kinds else {}
         spelled = self._spell_tokens(saved["model"], bytes_of)
@@ -118,7 +123,7 @@ class PlaceFinder:
         # Then the tokens have the bytes of the text, or more of them.
         self._is_complete = (
             "ByteLevel" in kinds
-            and self._normalizers in ([], ["NFC"])
+            and self._normalizers <= {"NFC"}
             and bytes_of.keys() <= saved["model"]["vocab"].keys()
         )
         self._normalizer = None if writes_bytes else self._library.normalizer
@@ -246,7 +251,7 @@ class PlaceFinder:
         is_solid = self._is_solid[codes]
         for code in np.unique(codes[is_solid < 0]).tolist():
             spelled = "" if code in SPACE_CODES else self._normalize(chr(code))
-            self._is_solid[code] = bool(_spell(spelled, self._marks).strip())
+            self._is_solid[code] = bool(self._spell(spelled).strip())
         found: np.ndarray = self._is_solid[codes] > 0
         return found
 
@@ -256,6 +261,10 @@ class PlaceFinder:
             with contextlib.suppress(DataError), catch_failure():  # it may fail on one character
                 return str(self._normalizer.normalize_str(character))
         return character
+
+    def _spell(self, text: str) -> bytes:
+        """Return the bytes of a text of the vocabulary, which may write a space as a mark."""
+        return (text.replace(METASPACE, " ") if self._writes_spaces else text).encode()
 
     def _spell_tokens(self, model: dict[str, Any], bytes_of: dict[str, int]) -> list[bytes]:
         """Return the bytes that each id stands for, up to the largest id; none for an unused id.
@@ -277,9 +286,9 @@ class PlaceFinder:
             try:
                 spelled[id_] = bytes(map(bytes_of.__getitem__, content))
             except KeyError:  # written as text
-                spelled[id_] = _spell(content, self._marks)
+                spelled[id_] = self._spell(content)
         for id_, token in added.items():
-            spelled[id_] = _spell(token.content, self._marks)
+            spelled[id_] = self._spell(token.content)
         return spelled
 
 
@@ -305,13 +314,9 @@ def find_targets(
     for text, done in zip(texts, places.text_offsets.tolist(), strict=False):
         if text is None:
             continue
-        of_text = chain.from_iterable(text.targets)
-        if text.text.isascii():
-            borders += [done + border for border in of_text]
-        else:
-            for start, end in pairwise((0, *of_text)):
-                done += len(text.text[start:end].encode())
-                borders.append(done)
+        for start, end in pairwise((0, *chain.from_iterable(text.targets))):
+            done += len(text.text[start:end].encode())
+            borders.append(done)
     at = np.array(borders, np.int64)
     at = at[(np.diff(at, prepend=-1) > 0) & (np.diff(at, append=-1) != 0)]  # join spans that meet
     starts, ends = places.starts, places.ends
@@ -332,21 +337,6 @@ def find_targets(
     changes[after[has_tokens]] -= 1  # 0 where the next target begins at once
     entries = np.cumsum(changes[:-1], dtype=np.int8).view(np.uint8)
     return FoundTargets(entries, num_straddling)
-
-
-def _spell(text: str, marks: str) -> bytes:
-    """Return the bytes of text in which some characters stand for a space."""
-    for mark in marks:
-        text = text.replace(mark, " ")
-    return text.encode()
-
-
-def _list_parts(node: Any) -> list[dict[str, Any]]:
-    """Return the parts of a normalizer or pre-tokenizer, those of a sequence one after another."""
-    if node is None:
-        return []
-    children = node.get("normalizers", node.get("pretokenizers"))
-    return [node] if children is None else [part for it in children for part in _list_parts(it)]
 
 
 def _list_codes(texts: Sequence[str]) -> np.ndarray:

@@ -30,7 +30,6 @@ from seqpack_cli.tokens.decode import FALLBACK_BYTE
 TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token includes that takes white space
 NAME = "special_tokens.jsonl"
 MAX_PLACES = 5  # kept for each token
-MAX_DEPTH = 3  # levels of the regex that branch by prefix instead of trying hundreds of tokens
 MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
 
@@ -52,16 +51,11 @@ def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
     return {os.path.commonprefix(group): group for group in groups}  # noqa: RUF071 - of characters
 
 
-def _match(prefix: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
+def _match(prefix: str, tokens: list[str]) -> str:
     """Return a regex for tokens with a common prefix; longer tokens match first."""
     ends = {token[len(prefix) :] for token in tokens}
-    if depth == 0:
-        choices = [re.escape(end) for end in sorted(ends, key=len, reverse=True)]
-    else:
-        groups = _group(filter(None, ends))
-        choices = [_match(*group, depth - 1) for group in groups.items()]
-        choices += [""] * ("" in ends)
-    return re.escape(prefix) + "(?:" + "|".join(choices) + ")"
+    choices = [_match(*group) for group in _group(filter(None, ends)).items()]
+    return re.escape(prefix) + "(?:" + "|".join([*choices, ""] if "" in ends else choices) + ")"
 
 
 class SpecialTokenCounts:

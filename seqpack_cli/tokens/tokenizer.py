@@ -54,8 +54,6 @@ NAMED = ("extra_special_tokens", "model_specific_special_tokens")
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
-# A vocabulary may have the word, but with a whole number after it.
-DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 COMMENT = re.compile(r"{#.*?#}", re.DOTALL)  # of a template
 # Tokens of roles, if no file names them.
 COMMON_NAMES = {
@@ -337,15 +335,6 @@ def _build(tokenizer_json: bytes, allow_special_tokens: bool) -> tuple[Tokenizer
         tokenizer.model.dropout = None
     tokenizer.encode_special_tokens = not allow_special_tokens
     return tokenizer, tuple(names)
-
-
-def without_dropout(tokenizer_json: bytes) -> bytes:
-    """Switch off BPE dropout, which would give different ids each time; change nothing else."""
-    if not DROPOUT.search(tokenizer_json):
-        return tokenizer_json
-    saved = json.loads(tokenizer_json)
-    saved["model"]["dropout"] = None
-    return json.dumps(saved, ensure_ascii=False).encode()
 
 
 @contextmanager
