@@ -17,12 +17,13 @@ import io
 import json
 import os
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from itertools import chain, pairwise
+from functools import lru_cache, partial
+from itertools import accumulate, chain, cycle, pairwise
+from traceback import extract_tb
 from typing import Any, NamedTuple, NoReturn
 
 import jinja2
@@ -44,9 +45,9 @@ from seqpack_cli.errors import (
 )
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import parse_place, suggest_name
-from seqpack_cli.tokens.offsets import MARKS, Span, TargetText
+from seqpack_cli.tokens.offsets import MARKS, SPACE_CHARACTERS, Span, TargetText
 from seqpack_cli.tokens.options import TargetOptions
-from seqpack_cli.tokens.special_tokens import TAKEN_SPACE, compile_tokens, list_prefixes
+from seqpack_cli.tokens.special_tokens import compile_tokens, list_prefixes
 from seqpack_cli.tokens.tokenizer import (
     CONFIG,
     ROLES,
@@ -67,7 +68,6 @@ SHAREGPT_HINT = (
     "rename 'from' to 'role' and 'value' to 'content', and the roles human and gpt to user and "
     "assistant"
 )
-PARTIAL = "the chat template writes a part of a {% generation %} block, expected a whole one"
 ASSISTANT = "assistant"
 SHORT = [{"role": "user", "content": "?"}, {"role": ASSISTANT, "content": "!"}]
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -75,6 +75,10 @@ MAX_CHARACTERS = 1 << 28  # of a rendered conversation: a template may loop for 
 MAX_REASON = 200  # characters of a template's message
 NUM_SHOWN = 24  # characters of a difference, so that both sides fit on a line
 START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables, for MARKS
+# Where the text of a block may become a value, which filters change; loops only if recursive.
+CAPTURES = (
+    *(nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock, nodes.Block, nodes.For),
+)
 DICT_ATTRIBUTES = frozenset(dir(dict))
 PLAIN = re.compile(r"[\w $@.:/-]*")  # a role, or the name of a field, that is not content
 HIDEABLE = re.compile(r"""[^\s"\\\x00-\x1f]""")  # all but what templates strip or escape
@@ -204,12 +208,16 @@ def find_chat_text(
     variables = tokenizer.named_tokens
     if tokenizer.beside.keys().isdisjoint((CONFIG, TOKENS_MAP)):
         roles = describe_vocabulary(tokenizer.tokenizer_json)
-        ids = {token_of(role): getattr(roles, role) for role in ROLES}
         variables = {
-            name: str(library.id_to_token(id_)) for name, id_ in ids.items() if id_ is not None
+            token_of(role): str(library.id_to_token(id_))
+            for role in ROLES
+            if (id_ := getattr(roles, role)) is not None
         }
     added = [token for _, token in sorted(library.get_added_tokens_decoder().items())]
-    named = {*tokenizer.special_tokens, *variables.values()}
+    named = {
+        *variables.values(),
+        *(token for _, token, is_special in tokenizer.tokens if is_special),
+    }
     special = [token for token in added if token.special or token.content in named]
     text = ChatText(
         options,
@@ -310,18 +318,6 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _to_json(
-    x: Any,
-    ensure_ascii: bool = False,
-    indent: Any = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
 def _open_environment(path: str, template_date: str | None) -> jinja2.Environment:
     """Return the environment of templates, as transformers makes it, but with a fixed date."""
 
@@ -337,7 +333,7 @@ def _open_environment(path: str, template_date: str | None) -> jinja2.Environmen
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     environment.globals |= {
         "raise_exception": _raise_exception,
         "strftime_now": strftime_now,
@@ -368,9 +364,7 @@ class ChatTemplate:
         self._template = jinja2.Template.from_code(environment, code, dict(environment.globals))
         self._variables = {**environment.globals, "documents": None, **text.variables}
         self._has_blocks = _has_blocks(tree)
-        # The text of a block may become a value, which filters change.
-        kinds = (nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock, nodes.Block)
-        captures = [*tree.find_all(kinds), *(f for f in tree.find_all(nodes.For) if f.recursive)]
+        captures = [it for it in tree.find_all(CAPTURES) if getattr(it, "recursive", True)]
         self._is_captured = any(map(_has_blocks, captures))
         self._spelled = SpelledTokens(text.special_tokens)
 
@@ -388,7 +382,6 @@ class ChatTemplate:
         options = self._text.options
         _check_objects(messages, options.messages_field, "message")
         _check_objects([] if tools is None else tools, options.tools_field, "tool")
-        _check_roles(messages)
         if None in chain.from_iterable(map(dict.values, messages)):
             messages = [
                 {name: value for name, value in message.items() if value is not None}
@@ -456,11 +449,9 @@ class ChatTemplate:
         except (BadRecordError, SeqpackError, MemoryError):
             raise
         except Exception as error:  # whatever a template does to values that it does not expect
-            line, trace = "", error.__traceback__
-            while trace is not None:
-                if trace.tb_frame.f_code.co_filename == "<template>":
-                    line = f":{self._template.get_corresponding_lineno(trace.tb_lineno)}"
-                trace = trace.tb_next
+            trace = extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in trace if frame.filename == "<template>"]
+            line = f":{self._template.get_corresponding_lineno(lines[-1] or 0)}" if lines else ""
             what = f"the chat template {self._path}{line} failed: {_spell(error)}"
             raise BadRecordError(what, TEMPLATE_HINT) from error
         return text
@@ -575,15 +566,12 @@ class ChatTemplate:
         Nothing writes the white space after it, but some tokens include it.
         """
         last = end if self._has_blocks else start + len(text[start:end].rstrip())
-        if own is None:
-            is_token = text.endswith(self._text.special_tokens, start, last)
-        else:
-            is_token = any(start <= first and stop == last for first, stop in own)
-        if not is_token:
+        is_own = own is None or any(last == stop for _, stop in own)
+        if not (is_own and text.endswith(self._text.special_tokens, start, last)):
             return start, end
-        found = TAKEN_SPACE.match(text, last)
-        takes_space = text.endswith(self._text.space_taking, start, last)
-        return start, found.end() if found and takes_space else last
+        if text.endswith(self._text.space_taking, start, last):
+            last = len(text) - len(text[last:].lstrip(SPACE_CHARACTERS))
+        return start, last
 
 
 @lru_cache(maxsize=4)
@@ -606,23 +594,21 @@ def _take_blocks(marked: str) -> tuple[str, list[Span]]:
     >>> _take_blocks("a<b<c>d>e<>".translate({60: MARKS[0], 62: MARKS[1]}))
     ('abcde', [(1, 4), (5, 5)])
     """
-    texts: list[str] = []
+    pieces = re.split(f"([{''.join(MARKS)}])", marked)  # text, mark, text and so on
     blocks: list[Span] = []
-    position = depth = first = 0
-    for piece in re.split(f"([{''.join(MARKS)}])", marked):
-        if piece not in MARKS:
-            texts.append(piece)
-            position += len(piece)
-            continue
+    depth = first = 0
+    for mark, position in zip(pieces[1::2], accumulate(map(len, pieces[::2])), strict=False):
         first = first if depth else position
-        depth += 1 if piece == MARKS[0] else -1
+        depth += 1 if mark == MARKS[0] else -1
         if depth < 0:
             break
         if depth == 0:
             blocks.append((first, position))
     if depth:
-        raise BadRecordError(PARTIAL)
-    return "".join(texts), blocks
+        raise BadRecordError(
+            "the chat template writes a part of a {% generation %} block, expected a whole one"
+        )
+    return "".join(pieces[::2]), blocks
 
 
 def _compare(beginning: str, text: str) -> str:
@@ -642,22 +628,17 @@ def _compare(beginning: str, text: str) -> str:
 
 
 def _check_objects(values: Any, field: str | None, one: str) -> None:
-    """Raise BadRecordError unless messages or tools are a list of objects."""
+    """Raise BadRecordError unless values are a list of objects, and messages have a role."""
     if type(values) is not list:
         raise BadRecordError(f"{field}: {_name(values)}, expected a list")
     for number, value in enumerate(values, 1):
         if type(value) is not dict:
             raise BadRecordError(f"{one} {number:,}: {_name(value)}, expected an object")
-
-
-def _check_roles(messages: list[dict[str, Any]]) -> None:
-    for number, message in enumerate(messages, 1):
-        role = message.get("role")
-        if type(role) is not str:
-            found = f"field 'role' is {_name(role)}, expected a string"
-            if "role" not in message:
-                found = f"no field 'role' (found: {join_items(map(quote, message)) or 'none'})"
-            hint = SHAREGPT_HINT if message.keys() >= {"from", "value"} else SKIP_HINT
+        if one == "message" and type(value.get("role")) is not str:
+            found = f"no field 'role' (found: {join_items(map(quote, value)) or 'none'})"
+            if "role" in value:
+                found = f"field 'role' is {_name(value['role'])}, expected a string"
+            hint = SHAREGPT_HINT if value.keys() >= {"from", "value"} else SKIP_HINT
             raise BadRecordError(f"message {number:,}: {found}", hint)
 
 
@@ -692,14 +673,13 @@ def _name_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if set().union(*messages).isdisjoint(REASONING_FIELDS):
         return messages
 
-    def name_thought(message: dict[str, Any]) -> dict[str, Any]:
-        for name in REASONING_FIELDS:
-            if name in message:
-                thought = message[name]
-                return {"thinking": thought, **message, "reasoning_content": thought}
-        return message
-
-    return list(map(name_thought, messages))
+    named = []
+    for message in messages:
+        thoughts = [message[name] for name in REASONING_FIELDS if name in message]
+        if thoughts:
+            message = {"thinking": thoughts[0], **message, "reasoning_content": thoughts[0]}
+        named.append(message)
+    return named
 
 
 # Special tokens that messages spell
@@ -712,16 +692,16 @@ def _mark(text: str, targets: list[Span], own: list[Span]) -> tuple[str, tuple[S
     >>> marked == "a<b>".replace("<b>", "<b>".join(MARKS)), targets
     (True, ((0, 1), (1, 6)))
     """
-    starts, ends = [start for start, _ in own], [end for _, end in own]
-    places = sorted([*starts, *ends])
-    pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
-    marks = [MARKS[at % 2] for at in range(len(places))]
-    marked = "".join(chain.from_iterable(zip(pieces, [*marks, ""], strict=True)))
+    places = list(chain.from_iterable(own))
+    first, *pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
+    marked = [mark + piece for mark, piece in zip(cycle(MARKS), pieces, strict=False)]
 
     def move(place: int) -> int:
-        return place + bisect_left(starts, place) + bisect_right(ends, place)
+        """Return a place in the marked text; of the border of a token, that of its mark."""
+        num_marks = bisect_left(places, place)
+        return place + num_marks + num_marks % 2
 
-    return marked, tuple((move(start), move(end)) for start, end in targets)
+    return "".join([first, *marked]), tuple((move(start), move(end)) for start, end in targets)
 
 
 class SpelledTokens:
@@ -778,26 +758,15 @@ def _hide(character: str) -> str:
 def _change_content(conversation: Conversation, change: Callable[[str], str]) -> Conversation:
     """Return a copy of a conversation with each content changed."""
 
-    def visit(value: Any) -> Any:
+    def visit(value: Any, *, is_name: bool = False) -> Any:
         if isinstance(value, str):
-            return change(value)
+            return value if is_name and PLAIN.fullmatch(value) else change(value)
         if isinstance(value, dict):
-            return {name(key): visit(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [visit(item) for item in value]
-        return value
-
-    def name(key: Any) -> Any:
-        return key if _is_plain(key) else change(key)
+            return {
+                visit(key, is_name=True): visit(item, is_name=key == "role")
+                for key, item in value.items()
+            }
+        return [visit(item) for item in value] if isinstance(value, list | tuple) else value
 
     messages, tools = conversation
-    changed = [
-        {name(key): name(item) if key == "role" else visit(item) for key, item in message.items()}
-        for message in messages
-    ]
-    return changed, visit(tools)
-
-
-@lru_cache(maxsize=1024)
-def _is_plain(name: Any) -> bool:
-    return not isinstance(name, str) or PLAIN.fullmatch(name) is not None
+    return visit(messages), visit(tools)

@@ -27,7 +27,6 @@ from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.decode import FALLBACK_BYTE
 
-TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token includes that takes white space
 NAME = "special_tokens.jsonl"
 MAX_PLACES = 5  # kept for each token
 MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
@@ -67,14 +66,13 @@ class SpecialTokenCounts:
     >>> counts.add(["<a><b> <a>", "a<"], first_document=7)
     2
     >>> counts.describe()
-    {'<a><b>': [1, [7]], '<a>': [1, [7]]}
+    {'<a><b>': (1, [7]), '<a>': (1, [7])}
     """
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
         self._prefixes = list_prefixes(special_tokens)
         self._find = compile_tokens(special_tokens).findall
-        self._counts: Counter[str] = Counter()
-        self._documents: dict[str, list[int]] = {}
+        self._found: dict[str, tuple[int, list[int]]] = {}
 
     def add(self, texts: list[str], *, first_document: int) -> int:
         """Count the special tokens in the next texts of the part; return their number.
@@ -85,20 +83,19 @@ class SpecialTokenCounts:
         suspects = {
             index for prefix in self._prefixes for index, text in enumerate(texts) if prefix in text
         }
-        all_found: list[str] = []
+        num_found = 0
         for index in sorted(suspects):
-            found = self._find(texts[index])
-            all_found += found
-            for token in set(found):
-                documents = self._documents.setdefault(token, [])
+            for token, count in Counter(self._find(texts[index])).items():
+                known, documents = self._found.get(token, (0, []))
                 if len(documents) < MAX_PLACES:
                     documents.append(first_document + index)
-        self._counts.update(all_found)
-        return len(all_found)
+                self._found[token] = known + count, documents
+                num_found += count
+        return num_found
 
-    def describe(self) -> dict[str, list[object]]:
+    def describe(self) -> dict[str, tuple[int, list[int]]]:
         """Return, by token, its count and the first documents that contain it."""
-        return {token: [self._counts[token], self._documents[token]] for token in self._counts}
+        return self._found
 
 
 def write_spelled_tokens(
@@ -161,14 +158,16 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     """
     saved = json.loads(tokenizer_json)
     model, added = saved["model"], saved.get("added_tokens") or ()
-    words, merges = model["vocab"], model.get("merges") or ()
-    known = {word for word, _ in words} if isinstance(words, list) else words
-    is_byte = FALLBACK_BYTE.fullmatch if model.get("byte_fallback") else lambda _: None
+    vocabulary, merges = model["vocab"], model.get("merges") or ()
+    words = vocabulary.items() if isinstance(vocabulary, dict) else vocabulary
+    known, falls_back = dict(words), model.get("byte_fallback")
     # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
     names = {
         token["content"]: f" {chr(FIRST_PRIVATE + number)} "
         for number, token in enumerate(added)
-        if token["special"] and token["content"] in known and not is_byte(token["content"])
+        if token["special"]
+        and token["content"] in known
+        and not (falls_back and FALLBACK_BYTE.fullmatch(token["content"]))
     }
     kept = [merge for merge in merges if names.keys().isdisjoint(_parts(merge))]
     is_spelled = len(kept) < len(merges) or any(len(token) == 1 for token in names)
@@ -178,10 +177,7 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     def rename(token: Any) -> Any:
         return names.get(token, token)
 
-    if isinstance(words, list):
-        model["vocab"] = [[rename(word), score] for word, score in words]
-    else:
-        model["vocab"] = {rename(word): id_ for word, id_ in words.items()}
+    model["vocab"] = type(vocabulary)([(rename(word), number) for word, number in words])
     model |= {"merges": kept} if "merges" in model else {}
     model |= {"unk_token": rename(model["unk_token"])} if "unk_token" in model else {}
     saved["added_tokens"] = [{**token, "content": rename(token["content"])} for token in added]

@@ -137,8 +137,6 @@ class Tags(Class, TokenKind):
         names, outside = self.field.class_names, None
         if self.value_type == "string" and (names is None or OUTSIDE in names):
             outside = OUTSIDE
-        labels = self._read_labels([label for *_, label in spans])
-        spans = [(start, end, label) for (start, end, _), label in zip(spans, labels, strict=True)]
         cuts = list(_cut(text, spans, outside))
         bounds = [0, *(start for start, _ in cuts[1:]), len(text)]
         pieces = [text[start:end] for start, end in pairwise(bounds)][: len(cuts)]
@@ -167,7 +165,7 @@ class Tags(Class, TokenKind):
                 f"the span {quote(start)} to {quote(end)}",
                 f"start < end within the {len(text):,} characters of the text",
             )
-        return start, end, label
+        return start, end, *self._read_labels([label])
 
     def _refuse(self, found: str, expected: str, hint: str = SKIP_HINT) -> BadRecordError:
         what = f"field {quote(self.name)} has {found}, expected {expected}"

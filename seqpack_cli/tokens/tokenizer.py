@@ -49,8 +49,7 @@ NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TOKENS_MAP = "special_tokens_map.json"  # of older versions of transformers
 TEMPLATES = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
 ADDED = "added_tokens_decoder"  # all added tokens of the tokenizer, by id
-LISTS = ("additional_special_tokens", "extra_special_tokens")  # the second may have names too
-NAMED = ("extra_special_tokens", "model_specific_special_tokens")
+GROUPS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
@@ -102,24 +101,31 @@ class TokenizerFiles:
         config, tokens_map = map(self._parse, (CONFIG, TOKENS_MAP))
         return {**config, **({} if ADDED in config else tokens_map)}
 
+    @functools.cached_property
+    def tokens(self) -> list[tuple[str, str, bool]]:
+        """The tokens that the files name: the name, if any, the text, and whether it is special."""
+        settings = self.settings
+        found = [(name, it, True) for name, it in settings.items() if name.endswith("_token")]
+        for key in GROUPS:
+            group = settings.get(key)
+            if isinstance(group, dict):
+                found += [(name, it, True) for name, it in group.items()]
+            elif isinstance(group, list):
+                found += [("", it, True) for it in group]
+        added = settings.get(ADDED)
+        for it in added.values() if isinstance(added, dict) else ():
+            found.append(("", it, isinstance(it, dict) and it.get("special") is True))
+        texts = [it.get("content") if isinstance(it, dict) else it for _, it, _ in found]
+        return [
+            (name, text, is_special)
+            for (name, _, is_special), text in zip(found, texts, strict=True)
+            if isinstance(text, str) and text
+        ]
+
     @property
     def named_tokens(self) -> dict[str, str]:
         """The special tokens that have a name, such as bos_token."""
-        named = {name: it for name, it in self.settings.items() if name.endswith("_token")}
-        for name in NAMED:
-            if isinstance(self.settings.get(name), dict):
-                named |= self.settings[name]
-        spelled = {name: _spell(token) for name, token in named.items()}
-        return {name: token for name, token in spelled.items() if token is not None}
-
-    @property
-    def special_tokens(self) -> list[str]:
-        """The special tokens that the files name, those without a name too."""
-        lists = [self.settings.get(name) for name in LISTS]
-        listed = [_spell(token) for it in lists if isinstance(it, list) for token in it]
-        added = [_spell(token) for token in self._added if token.get("special")]
-        found = [*self.named_tokens.values(), *listed, *added]
-        return [token for token in dict.fromkeys(found) if token]
+        return {name: token for name, token, _ in self.tokens if name}
 
     def find_missing(self, known: Collection[str], template: str) -> str | None:
         """Return a token that a chat template writes and that tokenizer.json does not have.
@@ -128,12 +134,11 @@ class TokenizerFiles:
             known: the added tokens of tokenizer.json.
         """
         source = COMMENT.sub("", template)
-        for token in (*self.special_tokens, *map(_spell, self._added)):
-            if token and token not in known:
-                names = [name for name, named in self.named_tokens.items() if named == token]
-                is_named = any(re.search(rf"\b{re.escape(name)}\b", source) for name in names)
-                if is_named or token in source:
-                    return token
+        for name, token, _ in self.tokens:
+            if token not in known and (
+                token in source or (name and re.search(rf"\b{re.escape(name)}\b", source))
+            ):
+                return token
         return None
 
     def describe(self) -> Vocabulary:
@@ -149,12 +154,6 @@ class TokenizerFiles:
         """Return the text of a file that exists."""
         return decode_file(self.beside[name], f"{self.folder}/{name}")
 
-    @property
-    def _added(self) -> list[dict[str, Any]]:
-        added = self.settings.get(ADDED)
-        tokens = added.values() if isinstance(added, dict) else ()
-        return [token for token in tokens if isinstance(token, dict)]
-
     def _parse(self, name: str) -> dict[str, Any]:
         if name not in self.beside:
             return {}
@@ -166,12 +165,6 @@ class TokenizerFiles:
         if not isinstance(value, dict):
             raise DataError(f"{path}: {quote(value)}, expected an object")
         return value
-
-
-def _spell(token: Any) -> str | None:
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else None
 
 
 def read_tokenizer(name: str, *, with_templates: bool = False) -> TokenizerFiles:
