@@ -18,7 +18,7 @@ import json
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
@@ -55,9 +55,8 @@ from seqpack_cli.tokens.tokenizer import (
     TOKENS_MAP,
     TokenizerFiles,
     build_tokenizer,
-    decode_file,
     describe_vocabulary,
-    read_file,
+    read_text,
     token_of,
 )
 
@@ -196,11 +195,11 @@ def find_chat_text(
         templates = _list_templates(tokenizer)
     else:
         place = parse_place(options.chat_template)
-        content = read_file(place)
-        if content is None:
+        source = read_text(place)
+        if source is None:
             what = f"{place}: no such file{suggest_name(place)}"
             raise OptionError(what, hint="pass --chat-template FILE")
-        templates = {"default": TemplateSource(decode_file(content, str(place)), str(place))}
+        templates = {"default": TemplateSource(source, str(place))}
     if "default" not in templates:
         others = f" (found: only {join_items(map(quote, templates))})" if templates else ""
         raise OptionError(f"{tokenizer.name}: no chat template{others}", hint=HINT)
@@ -233,7 +232,7 @@ def find_chat_text(
         missing = tokenizer.find_missing({token.content for token in added}, source)
         if missing is not None:
             raise DataError(
-                f"{tokenizer.folder}/tokenizer.json: no added token {quote(missing)}, expected "
+                f"{tokenizer.path}: no added token {quote(missing)}, expected "
                 f"one, because {CONFIG} or {TOKENS_MAP} names it and the chat template {path} "
                 "writes it",
                 hint=SAVE_HINT,
@@ -244,7 +243,7 @@ def find_chat_text(
 def _list_templates(tokenizer: TokenizerFiles) -> dict[str, TemplateSource]:
     """Return the templates of a tokenizer by their names."""
     found = {
-        name: TemplateSource(tokenizer.read_text(file), f"{tokenizer.folder}/{file}")
+        name: TemplateSource(tokenizer.beside[file], f"{tokenizer.folder}/{file}")
         for name, file in zip(("default", "tool_use"), TEMPLATES, strict=True)
         if file in tokenizer.beside
     }
@@ -318,30 +317,6 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _open_environment(path: str, template_date: str | None) -> jinja2.Environment:
-    """Return the environment of templates, as transformers makes it, but with a fixed date."""
-
-    def strftime_now(pattern: str) -> str:
-        if template_date is None:
-            raise OptionError(
-                f"{path}: the chat template writes the current date (strftime_now), expected a "
-                "date that is the same in each run",
-                hint="pass --template-date YYYY-MM-DD",
-            )
-        return datetime.fromisoformat(template_date).strftime(pattern)
-
-    environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
-    )
-    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
-    environment.globals |= {
-        "raise_exception": _raise_exception,
-        "strftime_now": strftime_now,
-        "namespace": _Namespace,
-    }
-    return environment
-
-
 class ChatTemplate:
     """A compiled chat template: renders conversations, and finds the targets in them."""
 
@@ -352,7 +327,16 @@ class ChatTemplate:
             DataError: it is not a Jinja template; the message has the line.
         """
         self._text, self._path = text, template.path
-        environment = _open_environment(template.path, text.options.template_date)
+        # As transformers makes it, but with a fixed date.
+        environment = _Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
+        )
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+        environment.globals |= {
+            "raise_exception": _raise_exception,
+            "strftime_now": self._spell_date,
+            "namespace": _Namespace,
+        }
         try:
             tree = environment.parse(template.source)
             code = environment.compile(tree)
@@ -455,6 +439,15 @@ class ChatTemplate:
             what = f"the chat template {self._path}{line} failed: {_spell(error)}"
             raise BadRecordError(what, TEMPLATE_HINT) from error
         return text
+
+    def _spell_date(self, pattern: str) -> str:
+        if self._text.options.template_date is None:
+            raise OptionError(
+                f"{self._path}: the chat template writes the current date (strftime_now), expected "
+                "a date that is the same in each run",
+                hint="pass --template-date YYYY-MM-DD",
+            )
+        return datetime.fromisoformat(self._text.options.template_date).strftime(pattern)
 
     def _render_blocks(self, messages: list[Any], tools: Any) -> tuple[str, list[Span]]:
         """Return the text of a conversation, and the places of the generation blocks in it."""
@@ -711,8 +704,7 @@ class SpelledTokens:
     as names and roles: templates make tokens such as <|user|> from a role.
     """
 
-    def __init__(self, special_tokens: Iterable[str]) -> None:
-        tokens = sorted(filter(None, set(special_tokens)))
+    def __init__(self, tokens: Sequence[str]) -> None:
         self._compiled = compile_tokens(tokens)
         self._prefixes = list_prefixes(tokens)
         self._max_length = max(map(len, tokens), default=0)

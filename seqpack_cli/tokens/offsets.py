@@ -214,7 +214,9 @@ class PlaceFinder:
         begins = to_offsets(list(map(len, texts)))
         skipped = np.zeros(len(texts), np.int64)
         if "Precompiled" in self._normalizers:  # offsets are wrong if the first one is removed
-            skipped[:] = list(map(self._count_removed, texts))
+            for index, text in enumerate(texts):
+                kept = (at for at, it in enumerate(text) if self._normalize(it))
+                skipped[index] = next(kept, len(text))
             texts = [text[count:] for text, count in zip(texts, skipped.tolist(), strict=True)]
         with catch_failure():
             encodings = self._library.encode_batch(texts, add_special_tokens=False)
@@ -240,11 +242,6 @@ class PlaceFinder:
         at = to_offsets(_count_bytes(codes))
         starts, ends = np.maximum.accumulate(at[starts]), np.maximum.accumulate(at[ends])
         return EncodedTexts(ids, lengths), Places(starts, ends, at[begins])
-
-    def _count_removed(self, text: str) -> int:
-        """Return how many characters the normalizer removes in front of a text."""
-        kept = (index for index, it in enumerate(text) if self._normalize(it))
-        return next(kept, len(text))
 
     def _find_solid(self, codes: np.ndarray) -> np.ndarray:
         """Return which characters are not a space, and become something else than spaces."""

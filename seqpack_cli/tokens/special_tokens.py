@@ -35,12 +35,12 @@ FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 character
 
 def list_prefixes(tokens: Iterable[str]) -> list[str]:
     """Return texts of which a text contains one if it contains a token."""
-    return list(_group(filter(None, tokens)))
+    return list(_group(tokens))
 
 
 def compile_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
     """Return a regex for any of some tokens, longer ones first; for none if there are none."""
-    groups = _group(filter(None, tokens))
+    groups = _group(tokens)
     return re.compile("|".join(_match(*group) for group in groups.items()) or "(?!)")
 
 

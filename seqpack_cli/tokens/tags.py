@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.corpus.fields import KEEP, SKIP_HINT, TEXT_FIELD, BadRecordError, Field
 from seqpack_cli.errors import quote
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.kinds import (
     LABEL_TYPES,
@@ -105,10 +106,9 @@ class Tags(Class, TokenKind):
             for it in ((len(value.labels) for value in present), (it.gap for it in present))
         )
         sizes = TextValues.of(list(chain.from_iterable(it.pieces for it in present))).lengths
-        ends = np.cumsum(sizes + np.repeat(gaps, counts))
-        starts = np.append(0, ends)[: len(sizes)]
-        before = np.append(0, ends)[np.cumsum(counts) - counts]  # the text
-        starts += np.repeat(words.text_offsets[:-1] - before, counts)
+        offsets = to_offsets(sizes + np.repeat(gaps, counts))
+        before = offsets[to_offsets(counts)[:-1]]  # the text
+        starts = offsets[:-1] + np.repeat(words.text_offsets[:-1] - before, counts)
         has_text = words.starts < words.ends
         owners = np.searchsorted(starts, words.starts[has_text], side="right") - 1
         tags = numbers[owners]

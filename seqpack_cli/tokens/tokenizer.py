@@ -89,7 +89,7 @@ class TokenizerFiles:
     path: str  # of the tokenizer.json, or its name on the Hub
     folder: str  # or the name on the Hub
     tokenizer_json: bytes
-    beside: Mapping[str, bytes]  # those that exist, by name
+    beside: Mapping[str, str]  # those that exist, by name
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -98,8 +98,17 @@ class TokenizerFiles:
         Raises:
             DataError: one is not a JSON object.
         """
-        config, tokens_map = map(self._parse, (CONFIG, TOKENS_MAP))
-        return {**config, **({} if ADDED in config else tokens_map)}
+        settings: dict[str, Any] = {}
+        for name in (CONFIG, TOKENS_MAP):
+            path = f"{self.folder}/{name}"
+            try:
+                found = json.loads(self.beside.get(name, "{}"))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: not JSON ({error})") from error
+            if not isinstance(found, dict):
+                raise DataError(f"{path}: {quote(found)}, expected an object")
+            settings |= {} if ADDED in settings else found
+        return settings
 
     @functools.cached_property
     def tokens(self) -> list[tuple[str, str, bool]]:
@@ -150,22 +159,6 @@ class TokenizerFiles:
             what = error.message.removeprefix(f"{NAME}: ")
             raise DataError(f"{self.path}: {what}", error.hint) from error
 
-    def read_text(self, name: str) -> str:
-        """Return the text of a file that exists."""
-        return decode_file(self.beside[name], f"{self.folder}/{name}")
-
-    def _parse(self, name: str) -> dict[str, Any]:
-        if name not in self.beside:
-            return {}
-        path = f"{self.folder}/{name}"
-        try:
-            value = json.loads(self.read_text(name))
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: not JSON ({error})") from error
-        if not isinstance(value, dict):
-            raise DataError(f"{path}: {quote(value)}, expected an object")
-        return value
-
 
 def read_tokenizer(name: str, *, with_templates: bool = False) -> TokenizerFiles:
     """Read the files of a tokenizer.
@@ -185,23 +178,25 @@ def read_tokenizer(name: str, *, with_templates: bool = False) -> TokenizerFiles
     path = path / NAME if path.is_dir() else path
     tokenizer_json = Input(str(path)).read()
     if tokenizer_json is not None:
-        contents = {file: read_file(path.parent / file) for file in beside}
-        found = {file: content for file, content in contents.items() if content is not None}
+        texts = {file: read_text(path.parent / file) for file in beside}
+        found = {file: text for file, text in texts.items() if text is not None}
         return TokenizerFiles(name, str(path), str(path.parent), tokenizer_json, found)
     is_odd = at(path).exists()  # a dangling link, a device or the like
     if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file{suggest_name(path)}", hint=HINT)
-    found = _download(name, beside)
-    return TokenizerFiles(name, str(path), name, found.pop(NAME), found)
+    files = _download(name, beside)
+    tokenizer_json = files.pop(NAME)
+    found = {file: _decode(content, f"{name}/{file}") for file, content in files.items()}
+    return TokenizerFiles(name, str(path), name, tokenizer_json, found)
 
 
-def read_file(path: Place) -> bytes | None:
-    """Return the content of a file; None if it does not exist."""
-    return Input(str(path)).read() if path.exists() else None
+def read_text(path: Place) -> str | None:
+    """Return the text of a file, None if it does not exist; raises DataError."""
+    content = Input(str(path)).read() if path.exists() else None
+    return None if content is None else _decode(content, str(path))
 
 
-def decode_file(content: bytes, path: str) -> str:
-    """Return the text of a file; raises DataError."""
+def _decode(content: bytes, path: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -406,7 +401,7 @@ def describe_vocabulary(
         vocab_size=len(ids),
         max_id=max_id,
         **roles,
-        special_tokens=tuple(token.content for _, token in added if token.special),
+        special_tokens=tuple(list_special_tokens(tokenizer_json).values()),
         added_tokens=tuple(token.content for _, token in added),
     )
 
@@ -486,23 +481,21 @@ def find_affixes(
         OptionError: bos or eos is not in the vocabulary.
         DataError: the template does more than add a prefix and a suffix.
     """
-    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    template = _apply_template(tokenizer) if add_special_tokens else Affixes()
-    prefix, suffix = template.prefix, template.suffix
+    prefix, suffix = _apply_template(tokenizer_json) if add_special_tokens else ((), ())
     if bos is not None:
-        bos_id = _find_id(tokenizer, bos)
+        bos_id = _find_id(tokenizer_json, bos)
         prefix = prefix if prefix[:1] == (bos_id,) else (bos_id, *prefix)
     if eos is not None:
-        eos_id = _find_id(tokenizer, eos)
+        eos_id = _find_id(tokenizer_json, eos)
         suffix = suffix if suffix[-1:] == (eos_id,) else (*suffix, eos_id)
     return Affixes(prefix, suffix)
 
 
-def _find_id(tokenizer: Tokenizer, token: str) -> int:
+def _find_id(tokenizer_json: bytes, token: str) -> int:
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     id_: int | None = tokenizer.token_to_id(token)
     if id_ is None:
-        added = tokenizer.get_added_tokens_decoder().values()
-        special = join_items(quote(known.content) for known in added if known.special)
+        special = join_items(map(quote, list_special_tokens(tokenizer_json).values()))
         raise OptionError(
             f"token {quote(token)}: not in the tokenizer's vocabulary",
             hint=f"pass one of its special tokens: {special}" if special else None,
@@ -510,10 +503,11 @@ def _find_id(tokenizer: Tokenizer, token: str) -> int:
     return id_
 
 
-def _apply_template(tokenizer: Tokenizer) -> Affixes:
+def _apply_template(tokenizer_json: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return what the template puts around a text of one token: it does not depend on the text."""
     import tokenizers
 
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     words = tokenizers.models.WordLevel({"text": 0}, unk_token="text")  # noqa: S106
     with catch_failure():
         whole = tokenizer.post_process(tokenizers.Tokenizer(words).encode("text"))
@@ -524,4 +518,4 @@ def _apply_template(tokenizer: Tokenizer) -> Affixes:
             "text",
             hint="pass --no-add-special-tokens",
         )
-    return Affixes(tuple(whole.ids[: places[0]]), tuple(whole.ids[places[0] + 1 :]))
+    return tuple(whole.ids[: places[0]]), tuple(whole.ids[places[0] + 1 :])
