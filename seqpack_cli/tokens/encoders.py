@@ -201,12 +201,11 @@ def open_tokenizers(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Enc
 def _open_fastokens(tokenizer_json: bytes, allow_special_tokens: bool) -> Encoder:
     with catch_failure(FAST, EncoderRefusedError):
         adapted, needs_space = _adapt(tokenizer_json, allow_special_tokens=allow_special_tokens)
-    try:
-        import fastokens
-    except ImportError as error:
-        hint = "pip install --force-reinstall fastokens, or pass --encoder tokenizers"
-        raise MachineError(f"fastokens cannot be imported: {error}", hint) from error
-    with catch_failure(FAST, EncoderRefusedError):
+        try:
+            import fastokens
+        except ImportError as error:
+            hint = "pip install --force-reinstall fastokens, or pass --encoder tokenizers"
+            raise MachineError(f"fastokens cannot be imported: {error}", hint) from error
         tokenizer = fastokens.Tokenizer.from_json_str(adapted.decode())
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -361,10 +360,9 @@ def iter_probe(added_tokens: tuple[str, ...]) -> Iterator[str]:
     yield from (piece * count for piece in " \n\ta0é." for count in (7, 300))
     sampled = (*range(FIRST_BLOCKS), *range(FIRST_BLOCKS, 0x110000, SAMPLE_STEP))
     characters = [chr(code) for code in sampled if not 0xD800 <= code <= 0xDFFF]
-    for first in range(0, len(characters), 64):
-        yield "".join(characters[first : first + 64])
-    for first in range(0, len(characters), 640):
-        yield " ".join(characters[first : first + 64])
+    for between, step in (("", 64), (" ", 640)):
+        for first in range(0, len(characters), step):
+            yield between.join(characters[first : first + 64])
 
 
 # Batches

@@ -111,12 +111,10 @@ class PlaceFinder:
         self._writes_spaces = METASPACE in changes + splits
         writes_bytes = "ByteLevel" in self._normalizers
         bytes_of = byte_of_character() if writes_bytes or "ByteLevel" in kinds else {}
-        spelled = self._spell_tokens(saved["model"], bytes_of)
-        self._is_blank = np.array([not it.strip(SPACES) for it in spelled], bool)
-        self._spelled = np.frombuffer(b"".join(spelled), np.uint8)
-        self._num_bytes = np.fromiter(map(len, spelled), np.int64, len(spelled))
-        self._offsets = to_offsets(self._num_bytes)  # of each id in `_spelled`
-        self._takes_spaces = np.zeros(len(spelled), bool)
+        self._spelled = self._spell_tokens(saved["model"], bytes_of)
+        self._is_blank = np.array([not it.strip(SPACES) for it in self._spelled], bool)
+        self._num_bytes = np.array(list(map(len, self._spelled)), np.int64)
+        self._takes_spaces = np.zeros(len(self._spelled), bool)
         for id_, token in self._library.get_added_tokens_decoder().items():
             is_in_text = allow_special_tokens or not token.special
             self._takes_spaces[id_] = is_in_text and (token.lstrip or token.rstrip)
@@ -143,7 +141,7 @@ class PlaceFinder:
         text_offsets = to_offsets(list(map(len, raw)))
         offsets = to_offsets(self._num_bytes[encoded.ids])
         bounds = offsets[to_offsets(encoded.lengths)]
-        shifts = self._compare(texts, raw, encoded, bounds)
+        shifts = self._compare(texts, raw, encoded, np.diff(bounds))
         if not shifts.any():
             return encoded, Places(offsets[:-1], offsets[1:], text_offsets)
         move = np.repeat(text_offsets[:-1] - bounds[:-1] - shifts, encoded.lengths)
@@ -172,18 +170,18 @@ class PlaceFinder:
         return places._replace(starts=np.where(self._is_blank[encoded.ids], places.ends, starts))
 
     def _compare(
-        self, texts: list[str], raw: list[bytes], encoded: EncodedTexts, bounds: np.ndarray
+        self, texts: list[str], raw: list[bytes], encoded: EncodedTexts, sizes: np.ndarray
     ) -> np.ndarray:
         """Return how many spaces the tokens of each text have in front of its bytes, 0 or 1.
 
         Args:
             raw: the bytes of each text.
-            bounds: where each text begins in what its tokens spell.
+            sizes: the number of bytes that the tokens of each text spell.
 
         Returns:
             int64[texts], -1 for a text that they do not spell.
         """
-        more = np.diff(bounds) - np.fromiter(map(len, raw), np.int64, len(raw))
+        more = sizes - np.fromiter(map(len, raw), np.int64, len(raw))
         shifts = np.full(len(raw), -1)
         if self._is_complete:
             shifts[more == 0] = 0
@@ -191,18 +189,17 @@ class PlaceFinder:
                 is_normal = [unicodedata.is_normalized("NFC", text) for text in texts]
                 shifts[~np.array(is_normal, bool)] = -1
         unknown = np.flatnonzero((shifts < 0) & ((more == 0) | (more == 1))).tolist()
-        if unknown:
-            at = expand_ranges(self._offsets[encoded.ids], self._num_bytes[encoded.ids])
-            spelled, starts = self._spelled[at].tobytes(), bounds.tolist()
-            for index in unknown:
-                text, found = raw[index], spelled[starts[index] : starts[index + 1]]
-                if found == text:
-                    shifts[index] = 0
-                elif found[1:] == text and found[:1] == b" " and text[:1] != b" ":
-                    shifts[index] = 1
+        starts = to_offsets(encoded.lengths)
+        for index in unknown:
+            ids = encoded.ids[starts[index] : starts[index + 1]].tolist()
+            text, found = raw[index], b"".join(map(self._spelled.__getitem__, ids))
+            if found == text:
+                shifts[index] = 0
+            elif found[1:] == text and found[:1] == b" " and text[:1] != b" ":
+                shifts[index] = 1
         if self._takes_spaces.any():
             takes = to_offsets(self._takes_spaces[encoded.ids])
-            shifts[np.diff(takes[to_offsets(encoded.lengths)]) > 0] = -1
+            shifts[np.diff(takes[starts]) > 0] = -1
         return shifts
 
     def _ask_library(self, texts: list[str]) -> tuple[EncodedTexts, Places]:

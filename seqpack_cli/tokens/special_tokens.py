@@ -65,14 +65,15 @@ class SpecialTokenCounts:
     >>> counts = SpecialTokenCounts(["<a>", "<a><b>"])
     >>> counts.add(["<a><b> <a>", "a<"], first_document=7)
     2
-    >>> counts.describe()
+    >>> counts.found
     {'<a><b>': (1, [7]), '<a>': (1, [7])}
     """
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
         self._prefixes = list_prefixes(special_tokens)
         self._find = compile_tokens(special_tokens).findall
-        self._found: dict[str, tuple[int, list[int]]] = {}
+        # By token, its count and the first documents that contain it.
+        self.found: dict[str, tuple[int, list[int]]] = {}
 
     def add(self, texts: list[str], *, first_document: int) -> int:
         """Count the special tokens in the next texts of the part; return their number.
@@ -86,16 +87,12 @@ class SpecialTokenCounts:
         num_found = 0
         for index in sorted(suspects):
             for token, count in Counter(self._find(texts[index])).items():
-                known, documents = self._found.get(token, (0, []))
+                known, documents = self.found.get(token, (0, []))
                 if len(documents) < MAX_PLACES:
                     documents.append(first_document + index)
-                self._found[token] = known + count, documents
+                self.found[token] = known + count, documents
                 num_found += count
         return num_found
-
-    def describe(self) -> dict[str, tuple[int, list[int]]]:
-        """Return, by token, its count and the first documents that contain it."""
-        return self._found
 
 
 def write_spelled_tokens(

@@ -9,7 +9,7 @@ spaces left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -137,10 +137,15 @@ class Tags(Class, TokenKind):
         names, outside = self.field.class_names, None
         if self.value_type == "string" and (names is None or OUTSIDE in names):
             outside = OUTSIDE
-        cuts = list(_cut(text, spans, outside))
-        bounds = [0, *(start for start, _ in cuts[1:]), len(text)]
-        pieces = [text[start:end] for start, end in pairwise(bounds)][: len(cuts)]
-        return Segments(pieces, [label for _, label in cuts], outside, gap=0)
+        starts, labels, done = list[int](), list[Label | None](), 0
+        for start, end, label in (*spans, (len(text), len(text), None)):
+            before = [found.start() for found in WORD.finditer(text, done, start)]
+            inside = [found.start() for found in WORD.finditer(text, start, end)] or [start]
+            starts += before + inside
+            labels += [outside] * len(before) + [label] * len(inside)
+            done = end
+        pieces = [text[start:end] for start, end in pairwise([0, *starts[1:]])]
+        return Segments(pieces, labels[:-1], outside, gap=0)
 
     def _read_span(self, entry: Any, text: str) -> Span:
         found = f"the entry {quote(entry)}"
@@ -181,16 +186,3 @@ class Targets(TokenKind):
         """Add the entries of the tokens of some sequences, and count the targets."""
         self.counts["num_target_tokens"] += int(np.count_nonzero(entries))
         self._pieces.append(entries.astype(self.dtype))
-
-
-def _cut(
-    text: str, spans: Sequence[Span], outside: Label | None
-) -> Iterator[tuple[int, Label | None]]:
-    """Yield the start and class of each segment of a text; of a span of spaces, its start."""
-    done = 0
-    for start, end, label in spans:
-        yield from ((found.start(), outside) for found in WORD.finditer(text, done, start))
-        inside = [found.start() for found in WORD.finditer(text, start, end)]
-        yield from ((place, label) for place in inside or [start])
-        done = end
-    yield from ((found.start(), outside) for found in WORD.finditer(text, done))

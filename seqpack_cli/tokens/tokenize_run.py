@@ -392,7 +392,7 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
     with PartWriter(setup.folder, task.name, setup.dtype, setup.fields) as part:
         receipt = part.write(
             _iter_made(part, special_tokens, setup, task),
-            lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
+            lambda: {"special_tokens": special_tokens.found, "encoder": setup.encoder},
         )
     return task.name, receipt
 

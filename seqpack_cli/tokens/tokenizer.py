@@ -49,7 +49,10 @@ NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TOKENS_MAP = "special_tokens_map.json"  # of older versions of transformers
 TEMPLATES = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
 ADDED = "added_tokens_decoder"  # all added tokens of the tokenizer, by id
-GROUPS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+GROUPS = (  # those that have a name of their own first, and lists or objects of tokens
+    *("", "additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
+    ADDED,
+)
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
@@ -113,23 +116,19 @@ class TokenizerFiles:
     @functools.cached_property
     def tokens(self) -> list[tuple[str, str, bool]]:
         """The tokens that the files name: the name, if any, the text, and whether it is special."""
-        settings = self.settings
-        found = [(name, it, True) for name, it in settings.items() if name.endswith("_token")]
-        for key in GROUPS:
-            group = settings.get(key)
-            if isinstance(group, dict):
-                found += [(name, it, True) for name, it in group.items()]
-            elif isinstance(group, list):
-                found += [("", it, True) for it in group]
-        added = settings.get(ADDED)
-        for it in added.values() if isinstance(added, dict) else ():
-            found.append(("", it, isinstance(it, dict) and it.get("special") is True))
-        texts = [it.get("content") if isinstance(it, dict) else it for _, it, _ in found]
-        return [
-            (name, text, is_special)
-            for (name, _, is_special), text in zip(found, texts, strict=True)
-            if isinstance(text, str) and text
-        ]
+        found = []
+        roles = {name: it for name, it in self.settings.items() if name.endswith("_token")}
+        for key, group in {"": roles, **self.settings}.items():
+            if key not in GROUPS:
+                continue
+            named = dict(enumerate(group)) if isinstance(group, list) else group
+            for name, it in named.items() if isinstance(named, dict) else ():
+                text, is_special = it, key != ADDED
+                if isinstance(it, dict):
+                    text, is_special = it.get("content"), is_special or it.get("special") is True
+                if isinstance(text, str) and text:  # of a list or of ids, the name is a number
+                    found.append((name if str(name).isidentifier() else "", text, is_special))
+        return found
 
     @property
     def named_tokens(self) -> dict[str, str]:
