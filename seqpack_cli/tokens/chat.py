@@ -47,7 +47,7 @@ from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import parse_place, suggest_name
 from seqpack_cli.tokens.offsets import MARKS, SPACE_CHARACTERS, Span, TargetText
 from seqpack_cli.tokens.options import TargetOptions
-from seqpack_cli.tokens.special_tokens import compile_tokens, list_prefixes
+from seqpack_cli.tokens.special_tokens import compile_tokens, group_tokens
 from seqpack_cli.tokens.tokenizer import (
     CONFIG,
     ROLES,
@@ -382,7 +382,7 @@ class ChatTemplate:
             )
         prepared = _name_thoughts(messages)
         find = self._find_blocks if self._has_blocks else self._find_turns
-        text, spans = find(prepared, tools, options.target_turns)
+        text, spans = find(prepared, tools)
         own, spelled = None, ""
         if self._spelled.may_be_in(canonical):
             own, spelled = self._find_own(text, (messages, tools))
@@ -418,7 +418,8 @@ class ChatTemplate:
             "messages": messages,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
-            **dict(zip((START, END), marks, strict=True)),
+            START: marks[0],
+            END: marks[1],
         }
         found = io.StringIO()
         try:
@@ -460,24 +461,20 @@ class ChatTemplate:
             )
         return text, blocks
 
-    def _find_blocks(
-        self, messages: list[dict[str, Any]], tools: Any, target_turns: str
-    ) -> tuple[str, list[Span]]:
+    def _find_blocks(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:
         """Return the text and its generation blocks, or those of the last assistant message.
 
         Those are the blocks that the text has more than the text of the messages before it, and at
         least the last one: a template may join messages to one block.
         """
         text, blocks = self._render_blocks(messages, tools)
-        if target_turns == "last" and len(blocks) > 1:
+        if self._text.options.target_turns == "last" and len(blocks) > 1:
             before = messages[: (_list_turns(messages) or [len(messages)])[-1]]
             num_before = len(self._render_blocks(before, tools)[1])
             blocks = blocks[min(num_before, len(blocks) - 1) :]
         return text, blocks
 
-    def _find_turns(
-        self, messages: list[dict[str, Any]], tools: Any, target_turns: str
-    ) -> tuple[str, list[Span]]:
+    def _find_turns(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:
         """Return the text and the place of each assistant message in it, or of the last.
 
         An assistant message begins where the messages before it end, with the generation prompt
@@ -489,7 +486,7 @@ class ChatTemplate:
         """
         text, turns = self.render(messages, tools), _list_turns(messages)
         hint = "pass a --chat-template with {% generation %} blocks"
-        if target_turns == "last":
+        if self._text.options.target_turns == "last":
             turns = turns[-1:]
         elif len(turns) > 1:
             hint = f"pass --target-turns last, or {hint.removeprefix('pass ')}"
@@ -706,7 +703,7 @@ class SpelledTokens:
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._compiled = compile_tokens(tokens)
-        self._prefixes = list_prefixes(tokens)
+        self._prefixes = list(group_tokens(tokens))
         self._max_length = max(map(len, tokens), default=0)
         ends = {token[start:] for token in tokens for start in range(1, len(token))}
         starts = {token[:end] for token in tokens for end in range(1, len(token))}

@@ -460,9 +460,10 @@ def _open_marked_encoder(
         token["special"] = True
     tokenizer_json = json.dumps(saved, ensure_ascii=False).encode()
     tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    ids = np.arange(1 + max(tokenizer.get_vocab(with_added_tokens=True).values()))
+    known = tokenizer.get_vocab(with_added_tokens=True)
+    ids = np.arange(1 + max(known.values()))
     for token in tokens:
-        ids[tokenizer.token_to_id(token["content"].join(MARKS))] = token["id"]
+        ids[known[token["content"].join(MARKS)]] = known[token["content"]]
     encoder = open_tokenizers(tokenizer_json, allow_special_tokens=False)
     finder = open_place_finder(tokenizer_json, allow_special_tokens=False)
     return functools.partial(finder.encode, encoder), ids

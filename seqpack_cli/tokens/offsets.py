@@ -286,10 +286,8 @@ class PlaceFinder:
         return spelled
 
 
-@functools.lru_cache(maxsize=2)
-def open_place_finder(tokenizer_json: bytes, *, allow_special_tokens: bool) -> PlaceFinder:
-    """Return the finder of a tokenizer, made once in each process: 0.2 s for 50,000 tokens."""
-    return PlaceFinder(tokenizer_json, allow_special_tokens=allow_special_tokens)
+# Made once in each process: 0.2 s for 50,000 tokens.
+open_place_finder = functools.lru_cache(maxsize=2)(PlaceFinder)
 
 
 def find_targets(

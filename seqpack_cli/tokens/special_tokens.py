@@ -33,19 +33,14 @@ MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 s
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
 
 
-def list_prefixes(tokens: Iterable[str]) -> list[str]:
-    """Return texts of which a text contains one if it contains a token."""
-    return list(_group(tokens))
-
-
 def compile_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
     """Return a regex for any of some tokens, longer ones first; for none if there are none."""
-    groups = _group(tokens)
+    groups = group_tokens(tokens)
     return re.compile("|".join(_match(*group) for group in groups.items()) or "(?!)")
 
 
-def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
-    """Group tokens by their first character; the keys are the longest common prefixes."""
+def group_tokens(tokens: Iterable[str]) -> dict[str, list[str]]:
+    """Group tokens by their longest common prefixes: a text with a token contains one of these."""
     groups = [list(group) for _, group in groupby(sorted(tokens), key=lambda token: token[0])]
     return {os.path.commonprefix(group): group for group in groups}  # noqa: RUF071 - of characters
 
@@ -53,7 +48,7 @@ def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
 def _match(prefix: str, tokens: list[str]) -> str:
     """Return a regex for tokens with a common prefix; longer tokens match first."""
     ends = {token[len(prefix) :] for token in tokens}
-    choices = [_match(*group) for group in _group(filter(None, ends)).items()]
+    choices = [_match(*group) for group in group_tokens(filter(None, ends)).items()]
     return re.escape(prefix) + "(?:" + "|".join([*choices, ""] if "" in ends else choices) + ")"
 
 
@@ -70,7 +65,7 @@ class SpecialTokenCounts:
     """
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
-        self._prefixes = list_prefixes(special_tokens)
+        self._prefixes = list(group_tokens(special_tokens))
         self._find = compile_tokens(special_tokens).findall
         # By token, its count and the first documents that contain it.
         self.found: dict[str, tuple[int, list[int]]] = {}

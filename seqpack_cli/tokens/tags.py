@@ -150,9 +150,7 @@ class Tags(Class, TokenKind):
     def _read_span(self, entry: Any, text: str) -> Span:
         found = f"the entry {quote(entry)}"
         if isinstance(entry, dict):
-            if not set(entry) >= set(SPAN_KEYS):
-                raise self._refuse(found, f"the keys {', '.join(SPAN_KEYS)}")
-            entry = [entry[key] for key in SPAN_KEYS]
+            entry = list(map(entry.get, SPAN_KEYS))
         if type(entry) is not list or len(entry) != len(SPAN_KEYS):
             is_label = type(entry) in chain.from_iterable(LABEL_TYPES.values())
             raise self._refuse(
@@ -163,13 +161,9 @@ class Tags(Class, TokenKind):
                 else SKIP_HINT,
             )
         start, end, label = entry
-        if type(start) is not int or type(end) is not int:
-            raise self._refuse(found, "integers as start and end, and then a label")
-        if not 0 <= start < end <= len(text):
-            raise self._refuse(
-                f"the span {quote(start)} to {quote(end)}",
-                f"start < end within the {len(text):,} characters of the text",
-            )
+        if {type(start), type(end)} != {int} or not 0 <= start < end <= len(text):
+            expected = f"start, end and label, where 0 <= start < end <= {len(text):,}"
+            raise self._refuse(found, expected)
         return start, end, *self._read_labels([label])
 
     def _refuse(self, found: str, expected: str, hint: str = SKIP_HINT) -> BadRecordError:
