@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import accumulate, chain, cycle, pairwise
-from traceback import extract_tb
+from traceback import walk_tb
 from typing import Any, NamedTuple, NoReturn
 
 import jinja2
@@ -434,10 +434,10 @@ class ChatTemplate:
         except (BadRecordError, SeqpackError, MemoryError):
             raise
         except Exception as error:  # whatever a template does to values that it does not expect
-            trace = extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in trace if frame.filename == "<template>"]
-            line = f":{self._template.get_corresponding_lineno(lines[-1] or 0)}" if lines else ""
-            what = f"the chat template {self._path}{line} failed: {_spell(error)}"
+            trace = walk_tb(error.__traceback__)
+            lines = [line for frame, line in trace if frame.f_code.co_filename == "<template>"]
+            place = f":{self._template.get_corresponding_lineno(lines[-1])}" if lines else ""
+            what = f"the chat template {self._path}{place} failed: {_spell(error)}"
             raise BadRecordError(what, TEMPLATE_HINT) from error
         return text
 

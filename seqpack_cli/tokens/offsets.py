@@ -122,7 +122,7 @@ class PlaceFinder:
         self._is_complete = (
             "ByteLevel" in kinds
             and self._normalizers <= {"NFC"}
-            and bytes_of.keys() <= saved["model"]["vocab"].keys()
+            and bytes_of.keys() <= dict(saved["model"]["vocab"]).keys()
         )
         self._normalizer = None if writes_bytes else self._library.normalizer
         self._is_solid = np.full(0x110000, -1, np.int8)  # of each character, -1 is unknown
