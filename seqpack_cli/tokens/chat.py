@@ -57,6 +57,7 @@ from seqpack_cli.tokens.tokenizer import (
     build_tokenizer,
     describe_vocabulary,
     read_text,
+    spell_error,
     token_of,
 )
 
@@ -71,7 +72,6 @@ ASSISTANT = "assistant"
 SHORT = [{"role": "user", "content": "?"}, {"role": ASSISTANT, "content": "!"}]
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 MAX_CHARACTERS = 1 << 28  # of a rendered conversation: a template may loop for hours
-MAX_REASON = 200  # characters of a template's message
 NUM_SHOWN = 24  # characters of a difference, so that both sides fit on a line
 START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables, for MARKS
 # Where the text of a block may become a value, which filters change; loops only if recursive.
@@ -341,7 +341,7 @@ class ChatTemplate:
             tree = environment.parse(template.source)
             code = environment.compile(tree)
         except Exception as error:  # also one nested too deeply, or a break outside a loop
-            place, found = template.path, _spell(error)
+            place, found = template.path, spell_error(error)
             if isinstance(error, jinja2.TemplateSyntaxError):
                 place, found = f"{place}:{error.lineno}", str(error.message).rstrip(".")
             raise DataError(f"{place}: {found}, expected a Jinja template") from error
@@ -437,7 +437,7 @@ class ChatTemplate:
             trace = walk_tb(error.__traceback__)
             lines = [line for frame, line in trace if frame.f_code.co_filename == "<template>"]
             place = f":{self._template.get_corresponding_lineno(lines[-1])}" if lines else ""
-            what = f"the chat template {self._path}{place} failed: {_spell(error)}"
+            what = f"the chat template {self._path}{place} failed: {spell_error(error)}"
             raise BadRecordError(what, TEMPLATE_HINT) from error
         return text
 
@@ -569,10 +569,6 @@ def open_templates(text: ChatText) -> tuple[ChatTemplate, ChatTemplate]:
     """Return the templates of conversations without and with tools, made once in each process."""
     template = ChatTemplate(text, text.template)
     return template, ChatTemplate(text, text.tool_template) if text.tool_template else template
-
-
-def _spell(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
 
 
 def _take_blocks(marked: str) -> tuple[str, list[Span]]:

@@ -55,6 +55,7 @@ GROUPS = (  # those that have a name of their own first, and lists or objects of
 )
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
+MAX_REASON = 200  # characters of a library's message
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
 COMMENT = re.compile(r"{#.*?#}", re.DOTALL)  # of a template
 # Tokens of roles, if no file names them.
@@ -231,11 +232,8 @@ def _download(name: str, optional: Iterable[str]) -> dict[str, bytes]:
                     "be reached",
                     hint=HINT,
                 ) from error
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise OptionError(
-                f"{name}: no such file or folder, and not found on the Hub: {reason[:200]}",
-                hint=HINT,
-            ) from error
+            what = f"no such file or folder, and not found on the Hub: {spell_error(error)}"
+            raise OptionError(f"{name}: {what}", hint=HINT) from error
         found[file] = Path(path).read_bytes()
         revision = revision or Path(path).parent.name  # snapshots/REVISION/tokenizer.json
     return found
@@ -339,8 +337,13 @@ def catch_failure(
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        what = " ".join(str(error).split())[:200] or type(error).__name__
-        raise failure(f"{place}: {what}", *([] if hint is None else [hint])) from error
+        what = f"{place}: {spell_error(error)}"
+        raise failure(what, *([] if hint is None else [hint])) from error
+
+
+def spell_error(error: BaseException) -> str:
+    """Return the message of a library's error on one line, shortened."""
+    return " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
 
 
 def _is_tokenizer(data: bytes) -> bool:
