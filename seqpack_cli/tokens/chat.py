@@ -45,9 +45,9 @@ from seqpack_cli.errors import (
 )
 from seqpack_cli.files.json_files import JSON_TYPES
 from seqpack_cli.files.places import parse_place, suggest_name
-from seqpack_cli.tokens.offsets import MARKS, SPACE_CHARACTERS, Span, TargetText
+from seqpack_cli.tokens.offsets import SPACE_CHARACTERS, Span, TargetText
 from seqpack_cli.tokens.options import TargetOptions
-from seqpack_cli.tokens.special_tokens import compile_tokens, group_tokens
+from seqpack_cli.tokens.special_tokens import MARKS, compile_tokens, group_tokens
 from seqpack_cli.tokens.tokenizer import (
     CONFIG,
     ROLES,

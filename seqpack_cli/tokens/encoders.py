@@ -28,7 +28,6 @@ from seqpack_cli.files.inputs import Input
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.offsets import (
-    MARKS,
     Encoder,
     EncodersDifferError,
     FoundTargets,
@@ -37,20 +36,18 @@ from seqpack_cli.tokens.offsets import (
     open_place_finder,
 )
 from seqpack_cli.tokens.sequences import EncodedTexts
-from seqpack_cli.tokens.special_tokens import hide_special_tokens
+from seqpack_cli.tokens.special_tokens import hide_special_tokens, mark_special_tokens
 from seqpack_cli.tokens.tokenizer import (
     BYTES,
     NAME,
     build_tokenizer,
     byte_tokenizer_json,
     catch_failure,
-    list_ids,
 )
 
 if TYPE_CHECKING:
     from seqpack_cli.tokens.texts import TextBatch
 
-PlacingEncoder = Callable[[list[str]], tuple[EncodedTexts, Places]]
 Encoded = TypeVar("Encoded")
 
 REFERENCE, FAST = "tokenizers", "fastokens"
@@ -411,14 +408,14 @@ def open_batch_encoder(
         targets = find_targets(made, places, encoded.lengths)
         if not marked:
             return EncodedBatch(batch, encoded, targets=targets)
-        encode_few, ids = _open_marked_encoder(tokenizer_json, special_tokens)
+        encode_few = _open_marked_encoder(tokenizer_json, special_tokens)
         few, places = _encode(
             encode_few, [batch.texts[at] for at in marked], lambda at: batch.find_place(marked[at])
         )
         of_few = find_targets([batch.made[at] for at in marked], places, few.lengths)
         entries = EncodedTexts(targets.entries, encoded.lengths)
         entries = _put_in(entries, marked, EncodedTexts(of_few.entries, few.lengths))
-        whole = _put_in(encoded, marked, EncodedTexts(ids[few.ids], few.lengths))
+        whole = _put_in(encoded, marked, few)
         num_straddling = targets.num_straddling + of_few.num_straddling
         return EncodedBatch(batch, whole, targets=FoundTargets(entries.ids, num_straddling))
 
@@ -443,27 +440,9 @@ def _encode(
 @functools.lru_cache(maxsize=1)
 def _open_marked_encoder(
     tokenizer_json: bytes, special_tokens: tuple[str, ...]
-) -> tuple[PlacingEncoder, np.ndarray]:
-    """Return what encodes texts in which special tokens are marked, and the id of each of its ids.
-
-    A marked token is an added one of its own; those without marks stay text.
-
-    Args:
-        special_tokens: those that may be marked; tokenizer.json may not call them special.
-    """
-    saved = json.loads(tokenizer_json)
-    tokens = [token for token in saved["added_tokens"] if token["content"] in special_tokens]
-    flags = {"special": False, "normalized": False, "single_word": False}
-    for number, token in enumerate(tokens, 1 + max(list_ids(tokenizer_json))):
-        marked = {**token, **flags, "content": token["content"].join(MARKS), "id": number}
-        saved["added_tokens"].append(marked)
-        token["special"] = True
-    tokenizer_json = json.dumps(saved, ensure_ascii=False).encode()
-    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    known = tokenizer.get_vocab(with_added_tokens=True)
-    ids = np.arange(1 + max(known.values()))
-    for token in tokens:
-        ids[known[token["content"].join(MARKS)]] = known[token["content"]]
+) -> Callable[[list[str]], tuple[EncodedTexts, Places]]:
+    """Return what encodes texts in which special tokens are marked."""
+    tokenizer_json = mark_special_tokens(tokenizer_json, special_tokens)
     encoder = open_tokenizers(tokenizer_json, allow_special_tokens=False)
     finder = open_place_finder(tokenizer_json, allow_special_tokens=False)
-    return functools.partial(finder.encode, encoder), ids
+    return functools.partial(finder.encode, encoder)

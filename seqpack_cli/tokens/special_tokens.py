@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -30,6 +30,7 @@ from seqpack_cli.tokens.decode import FALLBACK_BYTE
 NAME = "special_tokens.jsonl"
 MAX_PLACES = 5  # kept for each token
 MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
+MARKS = ("\ufdd0", "\ufdd1")  # noncharacters, which no text should have
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
 
 
@@ -149,32 +150,57 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     though the library was told to take it as text. If it has no such word, it stays as it is.
     """
     saved = json.loads(tokenizer_json)
-    model, added = saved["model"], saved.get("added_tokens") or ()
-    vocabulary, merges = model["vocab"], model.get("merges") or ()
-    words = vocabulary.items() if isinstance(vocabulary, dict) else vocabulary
-    known, falls_back = dict(words), model.get("byte_fallback")
+    model, known = saved["model"], dict(saved["model"]["vocab"])
     # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
     names = {
         token["content"]: f" {chr(FIRST_PRIVATE + number)} "
-        for number, token in enumerate(added)
-        if token["special"]
-        and token["content"] in known
-        and not (falls_back and FALLBACK_BYTE.fullmatch(token["content"]))
+        for number, token in enumerate(saved.get("added_tokens") or ())
+        if token["special"] and token["content"] in known and not _is_byte(model, token["content"])
     }
-    kept = [merge for merge in merges if names.keys().isdisjoint(_parts(merge))]
-    is_spelled = len(kept) < len(merges) or any(len(token) == 1 for token in names)
+    merges = map(_parts, model.get("merges") or ())
+    is_spelled = any(len(token) == 1 for token in names) or not all(
+        map(names.keys().isdisjoint, merges)
+    )
     if not names or ("merges" in model and not model.get("ignore_merges") and not is_spelled):
         return tokenizer_json  # BPE makes all but single characters by merges
+    return _rename(saved, names)
+
+
+def mark_special_tokens(tokenizer_json: bytes, special_tokens: Sequence[str]) -> bytes:
+    """Return a tokenizer.json with the same ids, for texts in which special tokens are marked.
+
+    Those between MARKS become their ids, wherever they are; without marks they are text.
+
+    Args:
+        special_tokens: those that may be marked; tokenizer.json may not call them special.
+    """
+    saved = json.loads(tokenizer_json)
+    names = {it: it.join(MARKS) for it in special_tokens if not _is_byte(saved["model"], it)}
+    for token in saved["added_tokens"]:
+        if token["content"] in names:
+            token |= {"special": False, "normalized": False, "single_word": False}
+    return _rename(saved, names)
+
+
+def _is_byte(model: dict[str, Any], word: str) -> bool:
+    return bool(model.get("byte_fallback") and FALLBACK_BYTE.fullmatch(word))
+
+
+def _rename(saved: dict[str, Any], names: Mapping[str, str]) -> bytes:
+    """Return a tokenizer.json in which tokens have other names, and no merge makes them."""
 
     def rename(token: Any) -> Any:
         return names.get(token, token)
 
+    model, vocabulary = saved["model"], saved["model"]["vocab"]
+    words = vocabulary.items() if isinstance(vocabulary, dict) else vocabulary
     model["vocab"] = type(vocabulary)([(rename(word), number) for word, number in words])
-    model |= {"merges": kept} if "merges" in model else {}
+    if "merges" in model:
+        model["merges"] = [it for it in model["merges"] if names.keys().isdisjoint(_parts(it))]
     model |= {"unk_token": rename(model["unk_token"])} if "unk_token" in model else {}
-    saved["added_tokens"] = [{**token, "content": rename(token["content"])} for token in added]
+    added = [{**token, "content": rename(token["content"])} for token in saved["added_tokens"]]
     none = {"truncation": None, "padding": None, "post_processor": None}
-    return json.dumps({**saved, **none}, ensure_ascii=False).encode()
+    return json.dumps({**saved, **none, "added_tokens": added}, ensure_ascii=False).encode()
 
 
 def _parts(merge: str | list[str]) -> tuple[str, str, str]:
