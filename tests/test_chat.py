@@ -19,7 +19,7 @@ import xxhash
 from command import run
 from model_templates import CHATML, PHI_3, QWEN_3, assistant, chat_tokenizer, user, without_blocks
 from oracle.stores import PageStore, read_store
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 transformers = pytest.importorskip("transformers")
 TOOL = {"type": "function", "function": {"name": "bake", "parameters": {"loaves": {"é": 1}}}}
@@ -315,6 +315,18 @@ def test_a_message_cannot_write_a_special_token(tmp_path: Path, case: int, wrapp
     assert [token for token in found if token in written.SPECIAL_TOKENS] == expected.split()
     text = wrapped.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text_of(store.sequences[0]).replace("|>\n", "|>") == text.replace("|>\n", "|>")
+
+
+def test_ids_of_a_vocabulary_with_gaps_are_its_own(tmp_path: Path) -> None:
+    """Also where messages spell a special token, in which case those of the template are marked."""
+    numbers = {"?": 0, "a": 4, "b": 5, "<s>": 6, "<": 8, "s": 9, ">": 7}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="?"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_special_tokens(["<s>"])
+    write_files(tmp_path, LOOP + "{{ m.content + '<s>' }}{% endfor %}")
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_str())
+    assert tokenize(tmp_path, [[assistant("a<s>b")], [assistant("ab")]]).exit_code == 0
+    assert read_store(tmp_path / "store").sequences == [[4, 8, 9, 7, 5, 6], [4, 5, 6]]
 
 
 def test_a_token_that_only_the_configuration_calls_special_is_one(tmp_path: Path) -> None:

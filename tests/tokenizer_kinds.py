@@ -167,6 +167,7 @@ VARIANTS: dict[str, Callable[[], Tokenizer]] = {
     "trimming": lambda: with_parts(
         "byte_level_with_prefix_space", post_processor=processors.ByteLevel(trim_offsets=True)
     ),
+    "bytes": lambda: with_parts("unigram", normalizer=None, pre_tokenizer=NO_SPACE),
     "longer": lambda: with_parts("byte_level", normalizer=norm.Replace("a", "xyz")),
     "lowercase": lambda: with_parts("byte_level", normalizer=norm.Lowercase()),
     "dropping": lambda: with_parts("word_level", normalizer=norm.Replace("a", "")),

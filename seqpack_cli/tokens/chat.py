@@ -17,12 +17,14 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from itertools import chain
-from typing import Any, NoReturn
+from functools import lru_cache, partial
+from itertools import accumulate, chain, cycle, pairwise
+from traceback import walk_tb
+from typing import Any, NamedTuple, NoReturn
 
 import jinja2
 from blake3 import blake3
@@ -32,20 +34,20 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from seqpack_cli.corpus.fields import SKIP_HINT, BadRecordError
+from seqpack_cli.corpus.fields import MESSAGES_FIELD, SKIP_HINT, BadRecordError, Field
 from seqpack_cli.corpus.json_records import MAX_DEPTH, encode_canonical
 from seqpack_cli.errors import (
     DataError,
     OptionError,
     SeqpackError,
-    check_choice,
     join_items,
     quote,
 )
 from seqpack_cli.files.json_files import JSON_TYPES
-from seqpack_cli.files.places import Place, suggest_name
-from seqpack_cli.tokens.offsets import Span, TargetText
-from seqpack_cli.tokens.special_tokens import TAKEN_SPACE, compile_tokens, list_prefixes
+from seqpack_cli.files.places import parse_place, suggest_name
+from seqpack_cli.tokens.offsets import SPACE_CHARACTERS, Span, TargetText
+from seqpack_cli.tokens.options import TargetOptions
+from seqpack_cli.tokens.special_tokens import MARKS, compile_tokens, group_tokens
 from seqpack_cli.tokens.tokenizer import (
     CONFIG,
     ROLES,
@@ -53,13 +55,12 @@ from seqpack_cli.tokens.tokenizer import (
     TOKENS_MAP,
     TokenizerFiles,
     build_tokenizer,
-    decode_file,
     describe_vocabulary,
-    read_file,
+    read_text,
+    spell_error,
     token_of,
 )
 
-FILE_HINT = "pass --chat-template FILE"
 HINT = "pass a model's folder, or its name on the Hub, as --tokenizer, or --chat-template FILE"
 SAVE_HINT = "open the tokenizer with transformers and save it with save_pretrained"
 TEMPLATE_HINT = f"{SKIP_HINT}, or pass another --chat-template"
@@ -67,59 +68,84 @@ SHAREGPT_HINT = (
     "rename 'from' to 'role' and 'value' to 'content', and the roles human and gpt to user and "
     "assistant"
 )
-PARTIAL = "the chat template writes a part of a {% generation %} block, expected a whole one"
 ASSISTANT = "assistant"
 SHORT = [{"role": "user", "content": "?"}, {"role": ASSISTANT, "content": "!"}]
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 MAX_CHARACTERS = 1 << 28  # of a rendered conversation: a template may loop for hours
-MAX_REASON = 200  # characters of a template's message
 NUM_SHOWN = 24  # characters of a difference, so that both sides fit on a line
-START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables of the template
-MARKS = ("\ufdd0", "\ufdd1")  # their values: noncharacters, which no text should have
+START, END = "seqpack_generation_start", "seqpack_generation_end"  # variables, for MARKS
+# Where the text of a block may become a value, which filters change; loops only if recursive.
+CAPTURES = (
+    *(nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock, nodes.Block, nodes.For),
+)
 DICT_ATTRIBUTES = frozenset(dir(dict))
 PLAIN = re.compile(r"[\w $@.:/-]*")  # a role, or the name of a field, that is not content
 HIDEABLE = re.compile(r"""[^\s"\\\x00-\x1f]""")  # all but what templates strip or escape
 Conversation = tuple[list[dict[str, Any]], list[Any] | None]  # messages and tools
 
 
+class TemplateSource(NamedTuple):
+    """A template as it is written."""
+
+    source: str  # in Jinja
+    path: str  # for messages
+
+
 @dataclass(frozen=True)
-class ChatSetup:
-    """How conversations become texts: plain values, which are pickled for workers.
+class ChatText:
+    """A text that a chat template renders from messages, of which the assistant's are targets.
 
     Args:
-        template: the source of the chat template, in Jinja.
-        path: where it is from, for messages.
-        variables: what it may use besides the conversation: bos_token, eos_token and so on.
+        options: what records call the messages and tools, which messages are targets, and the date.
+        template: of conversations without tools.
+        tool_template: of those with tools.
+        variables: what they may use besides the conversation: bos_token, eos_token and so on.
         special_tokens: of the tokenizer; their ids are written by the template alone.
-        target_turns: "all" assistant messages are targets, or only the "last".
-        template_date: what strftime_now returns, as YYYY-MM-DD; without it, strftime_now fails.
+        space_taking: those of them that include the white space after them.
         allow_special_tokens: special tokens spelled in content become ids too.
-        tool_template: the template of conversations with tools, if it is another one.
-        space_taking: the special tokens that include the white space after them.
-        messages_field: what records call the messages.
-        tools_field: what they call the tools; None if they have none.
     """
 
-    template: str
-    path: str
+    options: TargetOptions
+    template: TemplateSource
+    tool_template: TemplateSource | None
     variables: Mapping[str, str] = field(hash=False)
     special_tokens: tuple[str, ...]
-    target_turns: str = "all"
-    template_date: str | None = None
-    allow_special_tokens: bool = False
-    tool_template: str | None = None
     space_taking: tuple[str, ...] = ()
-    messages_field: str = "messages"
-    tools_field: str | None = None
+    allow_special_tokens: bool = False
+    num_lists = 2
 
-    def __post_init__(self) -> None:
-        check_choice("target_turns", self.target_turns, ("all", "last"))
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The messages, and the tools, which a record may lack."""
+        messages = Field(str(self.options.messages_field), MESSAGES_FIELD, "json")
+        if self.options.tools_field is None:
+            return (messages,)
+        tools = Field(self.options.tools_field, "--tools-field", "json", is_optional=True)
+        return messages, tools
+
+    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
+        """Return the texts; raises BadRecordError if one cannot be rendered."""
+        all_messages, all_tools, *_ = (*columns, [None] * len(columns[0]))
+        plain, with_tools = open_templates(self)
+        made = [
+            (plain if tools is None else with_tools).make_text(messages, tools)
+            for messages, tools in zip(all_messages, map(self._read_tools, all_tools), strict=True)
+        ]
+        return [[each.text for each in made], made]
+
+    def read(self, values: Sequence[Any]) -> list[Any]:
+        """Return the text of a record; raises BadRecordError."""
+        return [value for [value] in self.read_all([[value] for value in values])]
+
+    def parse(self, spelled: str) -> Any:
+        """Return the text."""
+        return spelled
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts and their ids, as in the options of a manifest."""
         decisive = {
-            "template": self.template,
-            "tool_template": self.tool_template,
+            "template": self.template.source,
+            "tool_template": self.tool_template and self.tool_template.source,
             "special_tokens": "\n".join(self.special_tokens),
         }
         digests = {
@@ -128,10 +154,31 @@ class ChatSetup:
         }
         return {**digests, "variables": dict(sorted(self.variables.items()))}
 
+    def writes_special(self) -> bool:
+        """Return whether the template writes a special token around a question and its answer.
 
-def find_chat_setup(
-    tokenizer: TokenizerFiles, chat_template: Place | None, **options: Any
-) -> ChatSetup:
+        True if it refuses them, so that it cannot be told.
+        """
+        try:
+            text = open_templates(self)[0].render(SHORT, None)
+        except (BadRecordError, OptionError):
+            return True
+        return any(token in text for token in self.special_tokens)
+
+    def _read_tools(self, value: Any) -> Any:
+        """Return the tools of a conversation, which some data sets have as JSON in a string."""
+        if type(value) is not str:
+            return value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            what = f"{quote(value)}, expected a list, or a string with JSON of one"
+            raise BadRecordError(f"{self.options.tools_field}: {what}") from error
+
+
+def find_chat_text(
+    tokenizer: TokenizerFiles, options: TargetOptions, *, allow_special_tokens: bool
+) -> ChatText:
     """Find what conversations are rendered with, and check that the templates compile.
 
     Both the template and the tokens that it may name are in files beside tokenizer.json, as
@@ -139,80 +186,81 @@ def find_chat_setup(
 
     Args:
         tokenizer: read with its templates.
-        chat_template: a file to use instead of the tokenizer's own template.
-        options: of the `ChatSetup`, what files do not say.
 
     Raises:
         OptionError: there is no chat template, or no such file.
         DataError: a template or a file beside the tokenizer cannot be read.
     """
-    tokenizer_json = tokenizer.tokenizer_json
-    if chat_template is None:
+    if options.chat_template is None:
         templates = _list_templates(tokenizer)
-    elif (content := read_file(chat_template)) is not None:
-        path = str(chat_template)
-        templates = {"default": (decode_file(content, path), path)}
     else:
-        what = f"{chat_template}: no such file{suggest_name(chat_template)}"
-        raise OptionError(what, hint=FILE_HINT)
+        place = parse_place(options.chat_template)
+        source = read_text(place)
+        if source is None:
+            what = f"{place}: no such file{suggest_name(place)}"
+            raise OptionError(what, hint="pass --chat-template FILE")
+        templates = {"default": TemplateSource(source, str(place))}
     if "default" not in templates:
         others = f" (found: only {join_items(map(quote, templates))})" if templates else ""
         raise OptionError(f"{tokenizer.name}: no chat template{others}", hint=HINT)
-    vocabulary = build_tokenizer(tokenizer_json, allow_special_tokens=False)
+    library = build_tokenizer(tokenizer.tokenizer_json, allow_special_tokens=False)
     variables = tokenizer.named_tokens
     if tokenizer.beside.keys().isdisjoint((CONFIG, TOKENS_MAP)):
-        roles = describe_vocabulary(tokenizer_json)
-        ids = {token_of(role): getattr(roles, role) for role in ROLES}
+        roles = describe_vocabulary(tokenizer.tokenizer_json)
         variables = {
-            name: str(vocabulary.id_to_token(id_)) for name, id_ in ids.items() if id_ is not None
+            token_of(role): str(library.id_to_token(id_))
+            for role in ROLES
+            if (id_ := getattr(roles, role)) is not None
         }
-    added = [token for _, token in sorted(vocabulary.get_added_tokens_decoder().items())]
-    named = {*tokenizer.special_tokens, *variables.values()}
+    added = [token for _, token in sorted(library.get_added_tokens_decoder().items())]
+    named = {
+        *variables.values(),
+        *(token for _, token, is_special in tokenizer.tokens if is_special),
+    }
     special = [token for token in added if token.special or token.content in named]
-    setup = ChatSetup(
-        *templates["default"],
+    text = ChatText(
+        options,
+        templates["default"],
+        templates.get("tool_use"),
         variables=variables,
         special_tokens=tuple(token.content for token in special),
         space_taking=tuple(token.content for token in special if token.rstrip),
-        tool_template=templates.get("tool_use", (None, ""))[0],
-        **options,
+        allow_special_tokens=allow_special_tokens,
     )
-    for name in templates.keys() & {"default", "tool_use"}:
-        source, path = templates[name]
-        literals = ChatTemplate(replace(setup, template=source, path=path)).literals
-        missing = tokenizer.find_missing({token.content for token in added}, source, literals)
+    open_templates(text)
+    for source, path in filter(None, (text.template, text.tool_template)):
+        missing = tokenizer.find_missing({token.content for token in added}, source)
         if missing is not None:
             raise DataError(
-                f"{tokenizer.folder}/tokenizer.json: no added token {quote(missing)}, expected "
+                f"{tokenizer.path}: no added token {quote(missing)}, expected "
                 f"one, because {CONFIG} or {TOKENS_MAP} names it and the chat template {path} "
                 "writes it",
                 hint=SAVE_HINT,
             )
-    return setup
+    return text
 
 
-def _list_templates(tokenizer: TokenizerFiles) -> dict[str, tuple[str, str]]:
-    """Return the templates of a tokenizer by their names: the source of each, and its path."""
+def _list_templates(tokenizer: TokenizerFiles) -> dict[str, TemplateSource]:
+    """Return the templates of a tokenizer by their names."""
     found = {
-        name: (tokenizer.read_text(file), f"{tokenizer.folder}/{file}")
+        name: TemplateSource(tokenizer.beside[file], f"{tokenizer.folder}/{file}")
         for name, file in zip(("default", "tool_use"), TEMPLATES, strict=True)
         if file in tokenizer.beside
     }
     if found:
         return found
     path = f"{tokenizer.folder}/{CONFIG}: chat_template"
-    value = given = tokenizer.settings.get("chat_template")
-    if isinstance(value, str):
-        return {"default": (value, path)}
-    if isinstance(value, list):
-        value = {it.get("name"): it.get("template") for it in value if isinstance(it, dict)}
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or {*map(type, chain.from_iterable(value.items()))} - {str}:
+    given = tokenizer.settings.get("chat_template")
+    if isinstance(given, str):
+        return {"default": TemplateSource(given, path)}
+    named = {} if given is None else given
+    if isinstance(given, list):
+        named = {it.get("name"): it.get("template") for it in given if isinstance(it, dict)}
+    if not isinstance(named, dict) or {*map(type, chain.from_iterable(named.items()))} - {str}:
         raise DataError(
             f"{path}: {quote(given)}, expected a template, or a list of named templates"
         )
-    return {name: (source, f"{path} {quote(name)}") for name, source in value.items()}
+    return {name: TemplateSource(it, f"{path} {quote(name)}") for name, it in named.items()}
 
 
 # Templates
@@ -249,122 +297,105 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
-class _Dict:
-    """The type dict as a template may use it: as a function."""
-
-    def __call__(self, *args: Any, **fields: Any) -> dict[Any, Any]:
-        return dict(*args, **fields)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
 class _Namespace(Namespace):
     """A namespace without underscored names, which lead to what Python keeps for itself."""
 
     def __init__(*args: Any, **fields: Any) -> None:  # a field may be called self
         namespace, *others = args
-        values = dict(*others, **fields)
-        for name in values:
-            _check_name(name)
-        Namespace.__init__(namespace, values)
+        Namespace.__init__(namespace)
+        for name, value in dict(*others, **fields).items():
+            namespace[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
+        if name.startswith("_"):
+            what = f"a namespace cannot have the field {name!r}"
+            raise jinja2.exceptions.SecurityError(what)
         super().__setitem__(name, value)
-
-
-def _check_name(name: object) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace cannot have the field {name!r}")
 
 
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _to_json(
-    x: Any,
-    ensure_ascii: bool = False,
-    indent: Any = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _open_environment(path: str, template_date: str | None) -> jinja2.Environment:
-    """Return the environment of templates, as transformers makes it, but with a fixed date."""
-
-    def strftime_now(pattern: str) -> str:
-        if template_date is None:
-            raise OptionError(
-                f"{path}: the chat template writes the current date (strftime_now), expected a "
-                "date that is the same in each run",
-                hint="pass --template-date YYYY-MM-DD",
-            )
-        return datetime.fromisoformat(template_date).strftime(pattern)
-
-    environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {
-        "raise_exception": _raise_exception,
-        "strftime_now": strftime_now,
-        "dict": _Dict(),
-        "namespace": _Namespace,
-    }
-    return environment
-
-
 class ChatTemplate:
-    """The compiled chat template of a setup."""
+    """A compiled chat template: renders conversations, and finds the targets in them."""
 
-    def __init__(self, setup: ChatSetup) -> None:
-        """Compile a template.
+    def __init__(self, text: ChatText, template: TemplateSource) -> None:
+        """Compile one of the templates of a text.
 
         Raises:
             DataError: it is not a Jinja template; the message has the line.
         """
-        self._path = path = setup.path
-        environment = _open_environment(path, setup.template_date)
+        self._text, self._path = text, template.path
+        # As transformers makes it, but with a fixed date.
+        environment = _Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
+        )
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+        environment.globals |= {
+            "raise_exception": _raise_exception,
+            "strftime_now": self._spell_date,
+            "namespace": _Namespace,
+        }
         try:
-            tree = environment.parse(setup.template)
+            tree = environment.parse(template.source)
             code = environment.compile(tree)
-        except jinja2.TemplateSyntaxError as error:
-            found = str(error.message).rstrip(".")
-            raise DataError(f"{path}:{error.lineno}: {found}, expected a Jinja template") from error
-        except Exception as error:  # nested too deeply, or a break outside a loop
-            raise DataError(f"{path}: {_spell(error)}, expected a Jinja template") from error
+        except Exception as error:  # also one nested too deeply, or a break outside a loop
+            place, found = template.path, spell_error(error)
+            if isinstance(error, jinja2.TemplateSyntaxError):
+                place, found = f"{place}:{error.lineno}", str(error.message).rstrip(".")
+            raise DataError(f"{place}: {found}, expected a Jinja template") from error
         self._template = jinja2.Template.from_code(environment, code, dict(environment.globals))
-        self._variables = {**environment.globals, "documents": None, **setup.variables}
-        self.has_blocks = _has_blocks(tree)
-        # The text of a block may become a value, which filters change.
-        kinds = (nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock, nodes.Block)
-        captures = [*tree.find_all(kinds), *(f for f in tree.find_all(nodes.For) if f.recursive)]
+        self._variables = {**environment.globals, "documents": None, **text.variables}
+        self._has_blocks = _has_blocks(tree)
+        captures = [it for it in tree.find_all(CAPTURES) if getattr(it, "recursive", True)]
         self._is_captured = any(map(_has_blocks, captures))
-        self.literals = [
-            *(data.data for data in tree.find_all(nodes.TemplateData)),
-            *(c.value for c in tree.find_all(nodes.Const) if isinstance(c.value, str)),
-        ]
+        self._spelled = SpelledTokens(text.special_tokens)
 
-    def render_blocks(self, messages: list[Any], tools: Any) -> tuple[str, list[Span]]:
-        """Return the text of a conversation, and the places of the generation blocks in it.
+    def make_text(self, messages: Any, tools: Any) -> TargetText:
+        """Return the text of a conversation, and the targets in it.
+
+        Args:
+            messages: a list of objects, each with a `role`.
+            tools: None, or a list of objects.
 
         Raises:
-            BadRecordError: see `render`; or the template changes a block that it has captured.
+            BadRecordError: they are something else, or the template refuses or fails to render
+                them, or it cannot be told what the assistant writes.
         """
-        text, blocks = _take_blocks(self.render(messages, tools, marks=MARKS))
-        if self._is_captured and text != self.render(messages, tools):
+        options = self._text.options
+        _check_objects(messages, options.messages_field, "message")
+        _check_objects([] if tools is None else tools, options.tools_field, "tool")
+        if None in chain.from_iterable(map(dict.values, messages)):
+            messages = [
+                {name: value for name, value in message.items() if value is not None}
+                for message in messages
+            ]
+        canonical = _encode_fields(
+            (options.messages_field, {"messages": messages}),
+            *[] if tools is None else [(options.tools_field, {"tools": tools})],
+        )
+        if any(mark.encode() in canonical for mark in MARKS):
             raise BadRecordError(
-                f"the chat template {self._path} changes the text of a {{% generation %}} block "
-                "after it is rendered, expected a block that is written as it is",
-                SKIP_HINT,
+                f"{options.messages_field}: a noncharacter, U+FDD0 or U+FDD1, expected none, "
+                "since they mark what the template writes"
             )
-        return text, blocks
+        prepared = _name_thoughts(messages)
+        find = self._find_blocks if self._has_blocks else self._find_turns
+        text, spans = find(prepared, tools)
+        own, spelled = None, ""
+        if self._spelled.may_be_in(canonical):
+            own, spelled = self._find_own(text, (messages, tools))
+        targets: list[Span] = []  # apart from each other, none empty
+        for span in spans:
+            start, end = self._fit_end(*span, text, own)
+            if targets and start <= targets[-1][1]:
+                targets[-1] = targets[-1][0], max(targets[-1][1], end)
+            elif start < end:
+                targets.append((start, end))
+        if own is None:
+            return TargetText(text, tuple(targets), canonical, spelled=spelled)
+        return TargetText(*_mark(text, targets, own), canonical, is_marked=True, spelled=spelled)
 
     def render(
         self,
@@ -387,7 +418,8 @@ class ChatTemplate:
             "messages": messages,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
-            **dict(zip((START, END), marks, strict=True)),
+            START: marks[0],
+            END: marks[1],
         }
         found = io.StringIO()
         try:
@@ -402,109 +434,82 @@ class ChatTemplate:
         except (BadRecordError, SeqpackError, MemoryError):
             raise
         except Exception as error:  # whatever a template does to values that it does not expect
-            line, trace = "", error.__traceback__
-            while trace is not None:
-                if trace.tb_frame.f_code.co_filename == "<template>":
-                    line = f":{self._template.get_corresponding_lineno(trace.tb_lineno)}"
-                trace = trace.tb_next
-            what = f"the chat template {self._path}{line} failed: {_spell(error)}"
+            trace = walk_tb(error.__traceback__)
+            lines = [line for frame, line in trace if frame.f_code.co_filename == "<template>"]
+            place = f":{self._template.get_corresponding_lineno(lines[-1])}" if lines else ""
+            what = f"the chat template {self._path}{place} failed: {spell_error(error)}"
             raise BadRecordError(what, TEMPLATE_HINT) from error
         return text
 
+    def _spell_date(self, pattern: str) -> str:
+        if self._text.options.template_date is None:
+            raise OptionError(
+                f"{self._path}: the chat template writes the current date (strftime_now), expected "
+                "a date that is the same in each run",
+                hint="pass --template-date YYYY-MM-DD",
+            )
+        return datetime.fromisoformat(self._text.options.template_date).strftime(pattern)
 
-def _spell(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
+    def _render_blocks(self, messages: list[Any], tools: Any) -> tuple[str, list[Span]]:
+        """Return the text of a conversation, and the places of the generation blocks in it."""
+        text, blocks = _take_blocks(self.render(messages, tools, marks=MARKS))
+        if self._is_captured and text != self.render(messages, tools):
+            raise BadRecordError(
+                f"the chat template {self._path} changes the text of a {{% generation %}} block "
+                "after it is rendered, expected a block that is written as it is",
+                SKIP_HINT,
+            )
+        return text, blocks
 
+    def _find_blocks(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:
+        """Return the text and its generation blocks, or those of the last assistant message.
 
-def _take_blocks(marked: str) -> tuple[str, list[Span]]:
-    """Return a text without the marks of blocks, and the outermost blocks.
+        Those are the blocks that the text has more than the text of the messages before it, and at
+        least the last one: a template may join messages to one block.
+        """
+        text, blocks = self._render_blocks(messages, tools)
+        if self._text.options.target_turns == "last" and len(blocks) > 1:
+            before = messages[: (_list_turns(messages) or [len(messages)])[-1]]
+            num_before = len(self._render_blocks(before, tools)[1])
+            blocks = blocks[min(num_before, len(blocks) - 1) :]
+        return text, blocks
 
-    Raises:
-        BadRecordError: a block has no end, or no beginning.
+    def _find_turns(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:
+        """Return the text and the place of each assistant message in it, or of the last.
 
-    >>> _take_blocks("a<b<c>d>e<>".translate({60: MARKS[0], 62: MARKS[1]}))
-    ('abcde', [(1, 4), (5, 5)])
-    """
-    texts: list[str] = []
-    blocks: list[Span] = []
-    position = depth = first = 0
-    for piece in re.split(f"([{''.join(MARKS)}])", marked):
-        if piece not in MARKS:
-            texts.append(piece)
-            position += len(piece)
-            continue
-        first = first if depth else position
-        depth += 1 if piece == MARKS[0] else -1
-        if depth < 0:
-            break
-        if depth == 0:
-            blocks.append((first, position))
-    if depth:
-        raise BadRecordError(PARTIAL)
-    return "".join(texts), blocks
-
-
-# Conversations
-
-
-class Renderer:
-    """Renders conversations with one setup."""
-
-    def __init__(self, setup: ChatSetup) -> None:
-        """Compile the templates; raises DataError if one is not a Jinja template."""
-        self._setup = setup
-        self.template = self._tool_template = ChatTemplate(setup)
-        if setup.tool_template is not None:
-            path = f"{setup.path} (tool_use)"
-            other = replace(setup, template=setup.tool_template, path=path)
-            self._tool_template = ChatTemplate(other)
-        self._spelled = SpelledTokens(setup.special_tokens)
-
-    def render(self, messages: Any, tools: Any = None) -> TargetText:
-        """Return the text of a conversation, and the targets in it.
-
-        Args:
-            messages: a list of objects, each with a `role`.
-            tools: None, or a list of objects.
+        An assistant message begins where the messages before it end, with the generation prompt
+        behind them, and ends where it is the last one. That holds only if both are beginnings of
+        the text.
 
         Raises:
-            BadRecordError: they are something else, or the template refuses or fails to render
-                them, or it cannot be told what the assistant writes.
+            BadRecordError: the template renders a beginning of the conversation differently.
         """
-        setup = self._setup
-        template = self.template if tools is None else self._tool_template
-        _check_conversation(setup, messages, tools)
-        if None in chain.from_iterable(map(dict.values, messages)):
-            messages = [
-                {name: value for name, value in message.items() if value is not None}
-                for message in messages
-            ]
-        canonical = _encode_conversation(setup, messages, tools)
-        prepared = _name_thoughts(messages)
-        if template.has_blocks:
-            if any(mark.encode() in canonical for mark in MARKS):
-                raise BadRecordError(
-                    f"{setup.messages_field}: a noncharacter, U+FDD0 or U+FDD1, expected none, "
-                    "since they mark {% generation %} blocks"
-                )
-            text, spans = _find_blocks(template, prepared, tools, setup.target_turns)
-        else:
-            text, spans = _find_turns(template, prepared, tools, setup.target_turns)
-        special, spelled = None, ""
-        if self._spelled.may_be_in(canonical):
-            special, spelled = self._find_special(text, (messages, tools), template)
-        targets: list[Span] = []  # apart from each other, none empty
-        for span in spans:
-            start, end = self._fit_end(*span, text, special, is_block=template.has_blocks)
-            if targets and start <= targets[-1][1]:
-                targets[-1] = targets[-1][0], max(targets[-1][1], end)
-            elif start < end:
-                targets.append((start, end))
-        return TargetText(text, tuple(targets), canonical, special, spelled)
+        text, turns = self.render(messages, tools), _list_turns(messages)
+        hint = "pass a --chat-template with {% generation %} blocks"
+        if self._text.options.target_turns == "last":
+            turns = turns[-1:]
+        elif len(turns) > 1:
+            hint = f"pass --target-turns last, or {hint.removeprefix('pass ')}"
 
-    def _find_special(
-        self, text: str, conversation: Conversation, template: ChatTemplate
-    ) -> tuple[tuple[Span, ...] | None, str]:
+        def measure(at: int, num_messages: int, has_prompt: bool) -> int:
+            some = messages[:num_messages]
+            try:
+                beginning = self.render(some, tools, add_generation_prompt=has_prompt)
+            except BadRecordError as error:
+                what = f"message {at + 1:,}: without what follows, {error.reason}"
+                raise BadRecordError(what, hint) from error
+            if not text.startswith(beginning):
+                raise BadRecordError(f"message {at + 1:,}: {_compare(beginning, text)}", hint)
+            return len(beginning)
+
+        spans = []
+        for at in turns:
+            start = measure(at, at, True)
+            end = len(text) if at + 1 == len(messages) else measure(at, at + 1, False)
+            spans.append((start, max(start, end)))
+        return text, spans
+
+    def _find_own(self, text: str, conversation: Conversation) -> tuple[list[Span] | None, str]:
         """Return the places of the template's own special tokens, and the content.
 
         The places are None if no other special tokens are in the text.
@@ -526,10 +531,10 @@ class Renderer:
         if not changed:
             return None, ""
         spelled, found = "\0".join(content), self._spelled.find(text)
-        if self._setup.allow_special_tokens or not found:
+        if self._text.allow_special_tokens or not found:
             return None, spelled
         try:
-            hidden = template.render(_name_thoughts(messages), tools)
+            hidden = self.render(_name_thoughts(messages), tools)
         except BadRecordError:
             hidden = ""
         if len(hidden) != len(text) or any(
@@ -537,177 +542,59 @@ class Renderer:
         ):
             typed = "".join(a for a, b in zip(*changed[0], strict=True) if a != b)
             raise BadRecordError(
-                f"{self._setup.messages_field}: {quote(typed)} spells a special token, or a part "
-                "of one, and the chat template looks into messages, so that its own cannot be "
+                f"{self._text.options.messages_field}: {quote(typed)} spells a special token, or a "
+                "part of one, and the chat template looks into messages, so that its own cannot be "
                 "told apart",
                 "pass --allow-special-tokens, and those in messages become ids too",
             )
         own = self._spelled.find(hidden)
         return None if own == found else own, spelled
 
-    def _fit_end(
-        self,
-        start: int,
-        end: int,
-        text: str,
-        special: tuple[Span, ...] | None,
-        *,
-        is_block: bool,
-    ) -> Span:
+    def _fit_end(self, start: int, end: int, text: str, own: list[Span] | None) -> Span:
         """Return a span that ends where a special token ends, if it does so but for white space.
 
         Nothing writes the white space after it, but some tokens include it.
         """
-        last = end if is_block else start + len(text[start:end].rstrip())
-        if special is None:
-            is_token = text.endswith(self._setup.special_tokens, start, last)
-        else:
-            is_token = any(start <= first and stop == last for first, stop in special)
-        if not is_token:
+        last = end if self._has_blocks else start + len(text[start:end].rstrip())
+        is_own = own is None or any(last == stop for _, stop in own)
+        if not (is_own and text.endswith(self._text.special_tokens, start, last)):
             return start, end
-        found = TAKEN_SPACE.match(text, last)
-        takes_space = text.endswith(self._setup.space_taking, start, last)
-        return start, found.end() if found and takes_space else last
+        if text.endswith(self._text.space_taking, start, last):
+            last = len(text) - len(text[last:].lstrip(SPACE_CHARACTERS))
+        return start, last
 
 
 @lru_cache(maxsize=4)
-def open_renderer(setup: ChatSetup) -> Renderer:
-    """Return the renderer of a setup, made once in each process; see `Renderer`."""
-    return Renderer(setup)
+def open_templates(text: ChatText) -> tuple[ChatTemplate, ChatTemplate]:
+    """Return the templates of conversations without and with tools, made once in each process."""
+    template = ChatTemplate(text, text.template)
+    return template, ChatTemplate(text, text.tool_template) if text.tool_template else template
 
 
-def writes_special(setup: ChatSetup) -> bool:
-    """Return whether the template writes a special token around a question and its answer.
-
-    True if it refuses them, so that it cannot be told.
-    """
-    try:
-        text = open_renderer(setup).template.render(SHORT, None)
-    except (BadRecordError, OptionError):
-        return True
-    return any(token in text for token in setup.special_tokens)
-
-
-def _check_conversation(setup: ChatSetup, messages: Any, tools: Any) -> None:
-    """Raise BadRecordError unless messages are objects with a role, and tools are objects."""
-
-    def name(value: Any) -> str:
-        return JSON_TYPES.get(type(value), type(value).__name__)
-
-    given = [] if tools is None else tools
-    both = ((setup.messages_field, "message", messages), (setup.tools_field, "tool", given))
-    for names, one, values in both:
-        if type(values) is not list:
-            raise BadRecordError(f"{names}: {name(values)}, expected a list")
-        for number, value in enumerate(values, 1):
-            if type(value) is not dict:
-                raise BadRecordError(f"{one} {number:,}: {name(value)}, expected an object")
-    for number, message in enumerate(messages, 1):
-        role = message.get("role")
-        if type(role) is not str:
-            found = f"field 'role' is {name(role)}, expected a string"
-            if "role" not in message:
-                found = f"no field 'role' (found: {join_items(map(quote, message)) or 'none'})"
-            hint = SHAREGPT_HINT if message.keys() >= {"from", "value"} else SKIP_HINT
-            raise BadRecordError(f"message {number:,}: {found}", hint)
-
-
-def _encode_conversation(setup: ChatSetup, messages: list[Any], tools: list[Any] | None) -> bytes:
-    """Return JSON that is the same for equal conversations.
+def _take_blocks(marked: str) -> tuple[str, list[Span]]:
+    """Return a text without the marks of blocks, and the outermost blocks.
 
     Raises:
-        BadRecordError: they have what JSON does not have, or are nested too deeply.
+        BadRecordError: a block has no end, or no beginning.
+
+    >>> _take_blocks("a<b<c>d>e<>".translate({60: MARKS[0], 62: MARKS[1]}))
+    ('abcde', [(1, 4), (5, 5)])
     """
-    record = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
-    try:
-        return encode_canonical(record)
-    except (RecursionError, TypeError, ValueError) as error:
-        if isinstance(error, RecursionError):
-            what = f"nested more than {MAX_DEPTH} levels deep"
-        elif isinstance(error, UnicodeEncodeError):
-            found = f"\\u{ord(error.object[error.start]):04x}"
-            what = f"lone surrogate {found}, expected Unicode text"
-        elif isinstance(error, ValueError):
-            what = "NaN or an infinite number, expected JSON"
-        else:
-            what = f"{error}, expected JSON"
-        if tools is not None:
-            _encode_conversation(setup, messages, None)  # raises if they are at fault
-        place = setup.messages_field if tools is None else setup.tools_field
-        raise BadRecordError(f"{place}: {what}") from error
-
-
-def _name_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages in which what a model thought has the two names that templates read."""
-    if set().union(*messages).isdisjoint(REASONING_FIELDS):
-        return messages
-
-    def name_thought(message: dict[str, Any]) -> dict[str, Any]:
-        for name in REASONING_FIELDS:
-            if name in message:
-                thought = message[name]
-                return {"thinking": thought, **message, "reasoning_content": thought}
-        return message
-
-    return list(map(name_thought, messages))
-
-
-# What the assistant writes
-
-
-def _find_blocks(
-    template: ChatTemplate, messages: list[dict[str, Any]], tools: Any, target_turns: str
-) -> tuple[str, list[Span]]:
-    """Return the text and its generation blocks, or those of the last assistant message.
-
-    Those are the blocks that the text has more than the text of the messages before it, and at
-    least the last one: a template may join messages to one block.
-    """
-    text, blocks = template.render_blocks(messages, tools)
-    if target_turns == "last" and len(blocks) > 1:
-        turns = [at for at, message in enumerate(messages) if message["role"] == ASSISTANT]
-        before = messages[: turns[-1]] if turns else messages
-        num_before = len(template.render_blocks(before, tools)[1])
-        blocks = blocks[min(num_before, len(blocks) - 1) :]
-    return text, blocks
-
-
-def _find_turns(
-    template: ChatTemplate, messages: list[dict[str, Any]], tools: Any, target_turns: str
-) -> tuple[str, list[Span]]:
-    """Return the text and the place of each assistant message in it, or of the last.
-
-    An assistant message begins where the messages before it end, with the generation prompt behind
-    them, and ends where it is the last one. That holds only if both are beginnings of the text.
-
-    Raises:
-        BadRecordError: the template renders a beginning of the conversation differently.
-    """
-    text = template.render(messages, tools)
-    turns = [at for at, message in enumerate(messages) if message["role"] == ASSISTANT]
-    hint = "pass a --chat-template with {% generation %} blocks"
-    if target_turns == "last":
-        turns = turns[-1:]
-    elif len(turns) > 1:
-        hint = f"pass --target-turns last, or {hint.removeprefix('pass ')}"
-
-    def measure(at: int, num_messages: int, has_prompt: bool) -> int:
-        some = messages[:num_messages]
-        try:
-            beginning = template.render(some, tools, add_generation_prompt=has_prompt)
-        except BadRecordError as error:
-            what = f"message {at + 1:,}: without what follows, {error.reason}"
-            raise BadRecordError(what, hint) from error
-        if not text.startswith(beginning):
-            raise BadRecordError(f"message {at + 1:,}: {_compare(beginning, text)}", hint)
-        return len(beginning)
-
-    spans = []
-    for at in turns:
-        start = measure(at, at, True)
-        end = len(text) if at + 1 == len(messages) else measure(at, at + 1, False)
-        spans.append((start, max(start, end)))
-    return text, spans
+    pieces = re.split(f"([{''.join(MARKS)}])", marked)  # text, mark, text and so on
+    blocks: list[Span] = []
+    depth = first = 0
+    for mark, position in zip(pieces[1::2], accumulate(map(len, pieces[::2])), strict=False):
+        first = first if depth else position
+        depth += 1 if mark == MARKS[0] else -1
+        if depth < 0:
+            break
+        if depth == 0:
+            blocks.append((first, position))
+    if depth:
+        raise BadRecordError(
+            "the chat template writes a part of a {% generation %} block, expected a whole one"
+        )
+    return "".join(pieces[::2]), blocks
 
 
 def _compare(beginning: str, text: str) -> str:
@@ -723,7 +610,84 @@ def _compare(beginning: str, text: str) -> str:
     )
 
 
+# Conversations
+
+
+def _check_objects(values: Any, field: str | None, one: str) -> None:
+    """Raise BadRecordError unless values are a list of objects, and messages have a role."""
+    if type(values) is not list:
+        raise BadRecordError(f"{field}: {_name(values)}, expected a list")
+    for number, value in enumerate(values, 1):
+        if type(value) is not dict:
+            raise BadRecordError(f"{one} {number:,}: {_name(value)}, expected an object")
+        if one == "message" and type(value.get("role")) is not str:
+            found = f"no field 'role' (found: {join_items(map(quote, value)) or 'none'})"
+            if "role" in value:
+                found = f"field 'role' is {_name(value['role'])}, expected a string"
+            hint = SHAREGPT_HINT if value.keys() >= {"from", "value"} else SKIP_HINT
+            raise BadRecordError(f"message {number:,}: {found}", hint)
+
+
+def _name(value: Any) -> str:
+    return JSON_TYPES.get(type(value), type(value).__name__)
+
+
+def _encode_fields(*fields: tuple[str | None, dict[str, Any]]) -> bytes:
+    """Return JSON of one object that is the same for equal fields.
+
+    Raises:
+        BadRecordError: they have what JSON does not have, or are nested too deeply.
+    """
+    encoded = []
+    for name, value in fields:
+        try:
+            encoded.append(encode_canonical(value)[1:-1])
+        except RecursionError as error:
+            raise BadRecordError(f"{name}: nested more than {MAX_DEPTH} levels deep") from error
+        except (TypeError, ValueError) as error:  # a number or half of a surrogate pair
+            raise BadRecordError(f"{name}: {error}, expected JSON") from error
+    return b"{%b}" % b",".join(encoded)
+
+
+def _list_turns(messages: list[dict[str, Any]]) -> list[int]:
+    """Return which messages are the assistant's."""
+    return [at for at, message in enumerate(messages) if message["role"] == ASSISTANT]
+
+
+def _name_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in which what a model thought has the two names that templates read."""
+    if set().union(*messages).isdisjoint(REASONING_FIELDS):
+        return messages
+
+    named = []
+    for message in messages:
+        thoughts = [message[name] for name in REASONING_FIELDS if name in message]
+        if thoughts:
+            message = {"thinking": thoughts[0], **message, "reasoning_content": thoughts[0]}
+        named.append(message)
+    return named
+
+
 # Special tokens that messages spell
+
+
+def _mark(text: str, targets: list[Span], own: list[Span]) -> tuple[str, tuple[Span, ...]]:
+    """Return a text with marks around special tokens, and the targets in it.
+
+    >>> marked, targets = _mark("a<b>", [(0, 1), (1, 4)], [(1, 4)])
+    >>> marked == "a<b>".replace("<b>", "<b>".join(MARKS)), targets
+    (True, ((0, 1), (1, 6)))
+    """
+    places = list(chain.from_iterable(own))
+    first, *pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
+    marked = [mark + piece for mark, piece in zip(cycle(MARKS), pieces, strict=False)]
+
+    def move(place: int) -> int:
+        """Return a place in the marked text; of the border of a token, that of its mark."""
+        num_marks = bisect_left(places, place)
+        return place + num_marks + num_marks % 2
+
+    return "".join([first, *marked]), tuple((move(start), move(end)) for start, end in targets)
 
 
 class SpelledTokens:
@@ -733,10 +697,9 @@ class SpelledTokens:
     as names and roles: templates make tokens such as <|user|> from a role.
     """
 
-    def __init__(self, special_tokens: Iterable[str]) -> None:
-        tokens = sorted(filter(None, set(special_tokens)))
+    def __init__(self, tokens: Sequence[str]) -> None:
         self._compiled = compile_tokens(tokens)
-        self._prefixes = list_prefixes(tokens)
+        self._prefixes = list(group_tokens(tokens))
         self._max_length = max(map(len, tokens), default=0)
         ends = {token[start:] for token in tokens for start in range(1, len(token))}
         starts = {token[:end] for token in tokens for end in range(1, len(token))}
@@ -749,9 +712,9 @@ class SpelledTokens:
         """Return False if a conversation, as JSON, has no character at which a token can begin."""
         return any(map(canonical.__contains__, self._borders))
 
-    def find(self, text: str) -> tuple[Span, ...]:
+    def find(self, text: str) -> list[Span]:
         """Return the places of the special tokens in a text."""
-        return tuple(found.span() for found in self._compiled.finditer(text))
+        return [found.span() for found in self._compiled.finditer(text)]
 
     def hide(self, text: str) -> str:
         """Return a content of the same length in which no special token can be found.
@@ -780,26 +743,15 @@ def _hide(character: str) -> str:
 def _change_content(conversation: Conversation, change: Callable[[str], str]) -> Conversation:
     """Return a copy of a conversation with each content changed."""
 
-    def visit(value: Any) -> Any:
+    def visit(value: Any, *, is_name: bool = False) -> Any:
         if isinstance(value, str):
-            return change(value)
+            return value if is_name and PLAIN.fullmatch(value) else change(value)
         if isinstance(value, dict):
-            return {name(key): visit(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [visit(item) for item in value]
-        return value
-
-    def name(key: Any) -> Any:
-        return key if _is_plain(key) else change(key)
+            return {
+                visit(key, is_name=True): visit(item, is_name=key == "role")
+                for key, item in value.items()
+            }
+        return [visit(item) for item in value] if isinstance(value, list | tuple) else value
 
     messages, tools = conversation
-    changed = [
-        {name(key): name(item) if key == "role" else visit(item) for key, item in message.items()}
-        for message in messages
-    ]
-    return changed, visit(tools)
-
-
-@lru_cache(maxsize=1024)
-def _is_plain(name: Any) -> bool:
-    return not isinstance(name, str) or PLAIN.fullmatch(name) is not None
+    return visit(messages), visit(tools)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -107,22 +108,15 @@ def split_at_tokens(decode: Decoder, ids: Sequence[int] | np.ndarray) -> list[Te
         prefixes = decode([ids[:count] for count in counts if len(text) <= MAX_CHARACTERS])
     except DataError:  # `Strip` fails on texts that are too short
         prefixes = []
-    if not prefixes:
-        return [TextPiece(text, values)]
-    pieces: list[TextPiece] = []
-    num_ids = num_characters = 0  # before the last border found
-    for count, prefix in zip(counts, prefixes, strict=True):
-        if not text.startswith(prefix):
-            continue
-        taken = values[num_ids:count]
-        if len(prefix) > num_characters:
-            pieces.append(TextPiece(prefix[num_characters:], taken))
-            num_characters = len(prefix)
-        elif pieces:
-            pieces[-1] = TextPiece(pieces[-1].text, pieces[-1].ids + taken)
-        elif count == len(values):
-            return [TextPiece("", values)]
-        else:
-            continue  # no text yet: these ids belong to the first piece
-        num_ids = count
-    return pieces
+    borders = [
+        (count, len(prefix))
+        for count, prefix in zip(counts, prefixes, strict=False)
+        if text.startswith(prefix)
+    ]
+    longest = accumulate((length for _, length in borders), max)
+    ends = {length: count for (count, _), length in zip(borders, longest, strict=True)}
+    ends.pop(0, None)  # no text yet: these ids belong to the first piece
+    return [
+        TextPiece(text[start:end], values[first:last])
+        for (start, first), (end, last) in pairwise([(0, 0), *ends.items()])
+    ] or [TextPiece(text, values)]

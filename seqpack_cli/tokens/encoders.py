@@ -17,9 +17,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,28 +28,27 @@ from seqpack_cli.files.inputs import Input
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.offsets import (
+    Encoder,
     EncodersDifferError,
     FoundTargets,
     Places,
-    TargetText,
     find_targets,
     open_place_finder,
 )
 from seqpack_cli.tokens.sequences import EncodedTexts
-from seqpack_cli.tokens.special_tokens import TAKEN_SPACE, hide_special_tokens
+from seqpack_cli.tokens.special_tokens import hide_special_tokens, mark_special_tokens
 from seqpack_cli.tokens.tokenizer import (
     BYTES,
     NAME,
     build_tokenizer,
     byte_tokenizer_json,
     catch_failure,
-    without_dropout,
 )
 
 if TYPE_CHECKING:
     from seqpack_cli.tokens.texts import TextBatch
 
-Encoder = Callable[[list[str]], EncodedTexts]
+Encoded = TypeVar("Encoded")
 
 REFERENCE, FAST = "tokenizers", "fastokens"
 MAX_EARLY_BYTES = 64 << 20  # of input that this process encodes itself
@@ -75,9 +74,9 @@ BYTE_LEVEL = re.compile(rb'"type"\s*:\s*"ByteLevel"')
 BYTE_FALLBACK = re.compile(rb'"byte_fallback"\s*:\s*true')
 REGEX = re.compile(rb'"Regex"\s*:\s*("(?:[^"\\]|\\.)*")')
 WORD_CLASSES = re.compile(r"\\[wWbB]|\[:")
+# A vocabulary may have the word, but with a whole number after it.
+DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 STRIPPING = re.compile(rb'"[lr]strip"\s*:\s*true')
-# A space in front of the text alone, not of what follows a special token.
-FIRST_ONLY = re.compile(rb'("prepend_scheme"\s*:\s*)"first"')
 METASPACE = "▁"
 FALLBACK_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 SPACES_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
@@ -199,12 +198,11 @@ def open_tokenizers(tokenizer_json: bytes, *, allow_special_tokens: bool) -> Enc
 def _open_fastokens(tokenizer_json: bytes, allow_special_tokens: bool) -> Encoder:
     with catch_failure(FAST, EncoderRefusedError):
         adapted, needs_space = _adapt(tokenizer_json, allow_special_tokens=allow_special_tokens)
-    try:
-        import fastokens
-    except ImportError as error:
-        hint = "pip install --force-reinstall fastokens, or pass --encoder tokenizers"
-        raise MachineError(f"fastokens cannot be imported: {error}", hint) from error
-    with catch_failure(FAST, EncoderRefusedError):
+        try:
+            import fastokens
+        except ImportError as error:
+            hint = "pip install --force-reinstall fastokens, or pass --encoder tokenizers"
+            raise MachineError(f"fastokens cannot be imported: {error}", hint) from error
         tokenizer = fastokens.Tokenizer.from_json_str(adapted.decode())
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -249,11 +247,13 @@ def _adapt(tokenizer_json: bytes, *, allow_special_tokens: bool) -> tuple[bytes,
         allow_special_tokens and STRIPPING.search(tokenizer_json),
         "its special tokens strip the whitespace beside them",
     )
-    tokenizer_json = without_dropout(tokenizer_json)
-    if not falls_back:
+    if not falls_back and not DROPOUT.search(tokenizer_json):
         return tokenizer_json, False
     saved = {**json.loads(tokenizer_json), "decoder": None, "post_processor": None}
     model, split = saved["model"], saved.get("pre_tokenizer") or {"type": None}
+    model["dropout"] = None
+    if not falls_back:
+        return json.dumps(saved, ensure_ascii=False).encode(), False
     words = model["vocab"]
     refuse(
         model["type"] != "BPE" or not words.keys() >= FALLBACK_BYTES,
@@ -357,10 +357,9 @@ def iter_probe(added_tokens: tuple[str, ...]) -> Iterator[str]:
     yield from (piece * count for piece in " \n\ta0é." for count in (7, 300))
     sampled = (*range(FIRST_BLOCKS), *range(FIRST_BLOCKS, 0x110000, SAMPLE_STEP))
     characters = [chr(code) for code in sampled if not 0xD800 <= code <= 0xDFFF]
-    for first in range(0, len(characters), 64):
-        yield "".join(characters[first : first + 64])
-    for first in range(0, len(characters), 640):
-        yield " ".join(characters[first : first + 64])
+    for between, step in (("", 64), (" ", 640)):
+        for first in range(0, len(characters), step):
+            yield between.join(characters[first : first + 64])
 
 
 # Batches
@@ -381,7 +380,6 @@ def open_batch_encoder(
     *,
     allow_special_tokens: bool,
     has_tags: bool = False,
-    has_targets: bool = False,
     special_tokens: tuple[str, ...] = (),
 ) -> Callable[[TextBatch], EncodedBatch]:
     """Return a function that encodes the texts of a batch.
@@ -390,121 +388,61 @@ def open_batch_encoder(
 
     Args:
         has_tags: the words of each token are asked for.
-        has_targets: the first field of a batch is the `TargetText` of each text.
-        special_tokens: those that such a text may have at a place that it names.
+        special_tokens: those that may be marked in a text.
     """
-    finder = None
-    if has_tags or has_targets:
-        finder = open_place_finder(tokenizer_json, allow_special_tokens=allow_special_tokens)
 
     def encode(batch: TextBatch) -> EncodedBatch:
-        texts, made = batch.texts, batch.fields[0] if has_targets else []
-        placed = [i for i, it in enumerate(made) if it is not None and it.special is not None]
-        if placed:
-            texts, made = list(texts), list(made)
-        for index in placed:  # encoded alone, below
-            texts[index], made[index] = "", None
-        try:
-            encoded = encoder(texts)
-        except DataError:
-            for index, text in enumerate(texts):
-                with _naming_place(batch, index):
-                    encoder([text])
-            raise
-        if finder is None:
-            return EncodedBatch(batch, encoded)
-        found = finder.find(texts, encoded)
-        if not has_targets:
-            return EncodedBatch(batch, encoded, finder.leave_out_spaces(texts, encoded, found))
-        targets = find_targets(made, found, encoded.lengths)
-        if not placed:
+        if not batch.made and not has_tags:
+            return EncodedBatch(batch, _encode(encoder, batch.texts, batch.find_place))
+        finder = open_place_finder(tokenizer_json, allow_special_tokens=allow_special_tokens)
+        encode_all = functools.partial(finder.encode, encoder)
+        if has_tags:
+            encoded, places = _encode(encode_all, batch.texts, batch.find_place)
+            words = finder.leave_out_spaces(batch.texts, encoded, places)
+            return EncodedBatch(batch, encoded, words)
+        marked = [at for at, it in enumerate(batch.made) if it is not None and it.is_marked]
+        texts, made = list(batch.texts), list(batch.made)
+        for at in marked:
+            texts[at], made[at] = "", None
+        encoded, places = _encode(encode_all, texts, batch.find_place)
+        targets = find_targets(made, places, encoded.lengths)
+        if not marked:
             return EncodedBatch(batch, encoded, targets=targets)
-        few = []
-        for index in placed:
-            with _naming_place(batch, index):
-                encode_placed = open_placed_encoder(tokenizer_json, special_tokens)
-                few.append(encode_placed(batch.fields[0][index]))
-        lengths = np.array([len(ids) for ids, *_ in few])
-
-        def merge(most: np.ndarray, values: list[np.ndarray]) -> EncodedTexts:
-            of_few = EncodedTexts(np.concatenate(values), lengths)
-            return _put_in(EncodedTexts(most, encoded.lengths), placed, of_few)
-
-        entries = merge(targets.entries, [it.entries for _, it in few]).ids
-        num_straddling = targets.num_straddling + sum(it.num_straddling for _, it in few)
-        whole = merge(encoded.ids, [ids for ids, _ in few])
-        return EncodedBatch(batch, whole, targets=FoundTargets(entries, num_straddling))
+        encode_few = _open_marked_encoder(tokenizer_json, special_tokens)
+        few, places = _encode(
+            encode_few, [batch.texts[at] for at in marked], lambda at: batch.find_place(marked[at])
+        )
+        of_few = find_targets([batch.made[at] for at in marked], places, few.lengths)
+        entries = EncodedTexts(targets.entries, encoded.lengths)
+        entries = _put_in(entries, marked, EncodedTexts(of_few.entries, few.lengths))
+        whole = _put_in(encoded, marked, few)
+        num_straddling = targets.num_straddling + of_few.num_straddling
+        return EncodedBatch(batch, whole, targets=FoundTargets(entries.ids, num_straddling))
 
     return encode
 
 
-@contextmanager
-def _naming_place(batch: TextBatch, index: int) -> Iterator[None]:
-    """Name the document on which the tokenizer fails."""
+def _encode(
+    encode: Callable[[list[str]], Encoded], texts: list[str], find_place: Callable[[int], str]
+) -> Encoded:
+    """Encode texts; name the one on which the tokenizer fails."""
     try:
-        yield
-    except DataError as error:
-        raise DataError(f"{batch.find_place(index)}: {error.message}", error.hint) from error
+        return encode(texts)
+    except DataError:
+        for index, text in enumerate(texts):
+            try:
+                encode([text])
+            except DataError as error:
+                raise DataError(f"{find_place(index)}: {error.message}", error.hint) from error
+        raise
 
 
 @functools.lru_cache(maxsize=1)
-def open_placed_encoder(
+def _open_marked_encoder(
     tokenizer_json: bytes, special_tokens: tuple[str, ...]
-) -> Callable[[TargetText], tuple[np.ndarray, FoundTargets]]:
-    """Return a function from a text to its ids and targets.
-
-    It has special tokens at the places that it names, and nowhere else. The text between these is
-    encoded part by part, as the library does it.
-
-    Args:
-        special_tokens: those that may be at a place; tokenizer.json may not call them special.
-    """
-    saved = json.loads(tokenizer_json)
-    tokens = {token["content"]: token for token in saved["added_tokens"]}
-    for content in special_tokens:
-        tokens[content]["special"] = True
-    marked = json.dumps(saved, ensure_ascii=False).encode()
-    encode_first = _open_parts_encoder(marked)
-    encode_later = _open_parts_encoder(FIRST_ONLY.sub(rb'\1"never"', marked))
-
-    def encode(made: TargetText) -> tuple[np.ndarray, FoundTargets]:
-        text, end = made.text, 0
-        pieces: list[str] = []  # a part, a special token, a part, and so on
-        ids = []  # of the special tokens
-        for first, stop in made.special or ():
-            token = tokens[text[first:stop]]
-            part = text[end:first].rstrip() if token["lstrip"] else text[end:first]
-            if token["rstrip"] and (found := TAKEN_SPACE.match(text, stop)):
-                stop = found.end()
-            pieces += [part, text[end + len(part) : stop]]
-            ids.append(token["id"])
-            end = stop
-        pieces.append(text[end:])
-        encoded = zip(encode_first(pieces[:1]), encode_later(pieces[2::2]), strict=True)
-        of_parts, lengths, starts, ends = map(np.concatenate, encoded)
-        bounds = to_offsets([len(piece.encode()) for piece in pieces])
-        shifts = np.repeat(bounds[:-1:2], lengths)
-        behind = np.cumsum(lengths[:-1])  # where the special tokens are among the others
-        whole = np.insert(of_parts, behind, ids)
-        places = Places(
-            np.insert(starts + shifts, behind, bounds[1:-1:2]),
-            np.insert(ends + shifts, behind, bounds[2:-1:2]),
-            bounds[[0, -1]],
-        )
-        return whole, find_targets([made], places, np.array([len(whole)]))
-
-    return encode
-
-
-def _open_parts_encoder(tokenizer_json: bytes) -> Callable[[list[str]], tuple[np.ndarray, ...]]:
-    """Return what encodes parts: to ids, their number in each, and where each begins and ends."""
-    encode = open_tokenizers(tokenizer_json, allow_special_tokens=False)
+) -> Callable[[list[str]], tuple[EncodedTexts, Places]]:
+    """Return what encodes texts in which special tokens are marked."""
+    tokenizer_json = mark_special_tokens(tokenizer_json, special_tokens)
+    encoder = open_tokenizers(tokenizer_json, allow_special_tokens=False)
     finder = open_place_finder(tokenizer_json, allow_special_tokens=False)
-
-    def encode_parts(parts: list[str]) -> tuple[np.ndarray, ...]:
-        encoded = encode(parts)
-        found = finder.find(parts, encoded)
-        befores = np.repeat(found.text_offsets[:-1], encoded.lengths)
-        return encoded.ids, encoded.lengths, found.starts - befores, found.ends - befores
-
-    return encode_parts
+    return functools.partial(finder.encode, encoder)

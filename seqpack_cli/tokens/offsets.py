@@ -2,9 +2,9 @@
 
 A token of most vocabularies spells its bytes. Where the tokens of a text spell the text, byte by
 byte, their lengths say where each one lies, and the equality proves it; so it is for byte-level BPE
-whenever the numbers of bytes are equal. All other texts are encoded once more by `tokenizers`,
-whose offsets are used if its ids are the same. 100 MB/s, 10 to 20 MB/s where bytes are compared,
-and 1 MB/s for the others.
+whenever the numbers of bytes are equal. Other texts are encoded once more by `tokenizers`, whose
+offsets are used if its ids are the same; those of a tokenizer that drops spaces or changes case
+only by it. 100 MB/s, 20 to 40 MB/s where bytes are compared, and 1 to 2 MB/s for the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,20 +28,23 @@ from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.tokenizer import build_tokenizer, byte_of_character, catch_failure
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 # Unicode's White_Space, as tokenizers splits at it; Python has four more, \x1c to \x1f.
 SPACE_CHARACTERS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
+SPACE_CODES = list(map(ord, SPACE_CHARACTERS))
 SPACES = b" \t\n\r\x0b\x0c"
 WORD = re.compile(rf"[^{SPACE_CHARACTERS}]+")
 METASPACE = "▁"
+TYPE = re.compile(r'"type": "(\w+)"')  # of a part of a normalizer or pre-tokenizer
 # They split at every space, and drop it.
 DROP_SPACES = frozenset({"WhitespaceSplit", "Whitespace", "BertPreTokenizer"})
-
-
+# Of their tokens, hardly any text is spelled; a space in front may be one that was taken away.
+NOT_SPELLED = DROP_SPACES | {"BertNormalizer", "Lowercase", "Strip"}
 Span = tuple[int, int]  # the first character, and the end of the last one
+Encoder = Callable[[list[str]], EncodedTexts]
 
 
 class TargetText(NamedTuple):
@@ -50,9 +53,9 @@ class TargetText(NamedTuple):
     text: str
     targets: tuple[Span, ...]  # rising, apart from each other, none empty
     canonical: bytes  # JSON of the fields, the same for equal values: what is hashed
-    # Where special tokens are ids; elsewhere they are text, which has no private characters from
-    # U+100000 on. None: wherever they are spelled, or nowhere, as the encoder is set.
-    special: tuple[Span, ...] | None = None
+    # Special tokens between MARKS are ids, and all others text. If not, all are what the encoder
+    # makes of them.
+    is_marked: bool = False
     spelled: str = ""  # what the record itself says, if special tokens may be spelled in it
 
 
@@ -79,237 +82,211 @@ class FoundTargets(NamedTuple):
 
 
 class PlaceFinder:
-    """Finds the places of tokens, for any encoder.
+    """Encodes texts and finds the place of each token.
 
     Args:
         tokenizer_json: with which the texts are encoded.
-        allow_special_tokens: special tokens in a text were encoded as their ids.
+        allow_special_tokens: special tokens in a text are encoded as their ids.
     """
 
     def __init__(self, tokenizer_json: bytes, *, allow_special_tokens: bool) -> None:
         if not allow_special_tokens:
             tokenizer_json = hide_special_tokens(tokenizer_json)
-        self._json, self._allows = tokenizer_json, allow_special_tokens
-        saved = json.loads(self._json)
-        tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
-        added = tokenizer.get_added_tokens_decoder().items()
-        in_text = {id_: it for id_, it in added if allow_special_tokens or not it.special}
-        changes, splits = (_list_parts(saved.get(it)) for it in ("normalizer", "pre_tokenizer"))
-        self._normalizers, kinds = ([part["type"] for part in it] for it in (changes, splits))
-        self._drops_spaces = not DROP_SPACES.isdisjoint(kinds)
-        # A space put in front may look like one that was taken away.
-        is_odd = (
-            any(not it.content.strip(SPACE_CHARACTERS) for it in in_text.values())
-            if self._drops_spaces
-            else any(part.get("strip_left") for part in changes)
+        saved = json.loads(tokenizer_json)
+        # Without its post-processor, which may leave spaces out of offsets.
+        plain = json.dumps({**saved, "post_processor": None}).encode()
+        self._library = build_tokenizer(plain, allow_special_tokens=allow_special_tokens)
+        changes, splits = (
+            json.dumps(saved.get(name), ensure_ascii=False)
+            for name in ("normalizer", "pre_tokenizer")
         )
-        self._is_exact = not is_odd and all(it.get("behavior") != "Removed" for it in splits)
-        marks = "".join(it["replacement"] for it in splits if it["type"] == "Metaspace")
-        if any(METASPACE in (it.get("content"), it.get("prepend")) for it in changes):
-            marks += METASPACE
-        spelled = _spell_tokens(saved, tokenizer, marks, [*self._normalizers, *kinds])
-        self._is_blank = np.array([not it.strip(SPACES) for it in spelled], bool)
-        if self._drops_spaces:
-            spelled = [it.translate(None, SPACES) for it in spelled]
-        self._spelled = np.frombuffer(b"".join(spelled), np.uint8)
-        self._num_bytes = np.fromiter(map(len, spelled), np.int64, len(spelled))
-        self._offsets = to_offsets(self._num_bytes)  # of each id in `_spelled`
-        takes = [id_ for id_, it in in_text.items() if it.lstrip or it.rstrip]
-        self._takes_spaces = np.isin(np.arange(len(spelled)), takes)
+        self._normalizers, kinds = (
+            set(TYPE.findall(it)) - {"Sequence"} for it in (changes, splits)
+        )
+        self._drops_spaces = not DROP_SPACES.isdisjoint(kinds)
+        self._is_spelled = '"Removed"' not in splits and NOT_SPELLED.isdisjoint(
+            self._normalizers | kinds
+        )
+        self._writes_spaces = METASPACE in changes + splits
+        writes_bytes = "ByteLevel" in self._normalizers
+        bytes_of = byte_of_character() if writes_bytes or "ByteLevel" in kinds else {}
+        self._spelled = self._spell_tokens(saved["model"], bytes_of)
+        self._is_blank = np.array([not it.strip(SPACES) for it in self._spelled], bool)
+        self._num_bytes = np.array(list(map(len, self._spelled)), np.int64)
+        self._takes_spaces = np.zeros(len(self._spelled), bool)
+        for id_, token in self._library.get_added_tokens_decoder().items():
+            is_in_text = allow_special_tokens or not token.special
+            self._takes_spaces[id_] = is_in_text and (token.lstrip or token.rstrip)
         # Then the tokens have the bytes of the text, or more of them.
         self._is_complete = (
             "ByteLevel" in kinds
-            and self._normalizers in ([], ["NFC"])
-            and byte_of_character().keys() <= saved["model"]["vocab"].keys()
+            and self._normalizers <= {"NFC"}
+            and bytes_of.keys() <= dict(saved["model"]["vocab"]).keys()
         )
-        writes_bytes = "ByteLevel" in self._normalizers
-        normalizer = None if writes_bytes else tokenizer.normalizer
-        self._characters = _Characters(normalizer, marks, drops_spaces=self._drops_spaces)
+        self._normalizer = None if writes_bytes else self._library.normalizer
         self._is_solid = np.full(0x110000, -1, np.int8)  # of each character, -1 is unknown
 
-    def find(self, texts: Sequence[str], encoded: EncodedTexts) -> Places:
-        """Return the places of all tokens.
+    def encode(self, encoder: Encoder, texts: list[str]) -> tuple[EncodedTexts, Places]:
+        """Encode texts, by the encoder if its tokens may spell them; return the tokens' places.
 
         Raises:
             DataError: `tokenizers` fails on a text.
             EncodersDifferError: it gives other ids.
         """
+        if not self._is_spelled:
+            return self._ask_library(texts)
+        encoded = encoder(texts)
         raw = list(map(str.encode, texts))
         text_offsets = to_offsets(list(map(len, raw)))
         offsets = to_offsets(self._num_bytes[encoded.ids])
         bounds = offsets[to_offsets(encoded.lengths)]
-        shifts = np.full(len(texts), -1)
-        if self._is_exact and not self._drops_spaces:
-            spelling = b"".join(raw), text_offsets
-            shifts = self._compare(texts, spelling, encoded, bounds, is_complete=self._is_complete)
+        shifts = self._compare(texts, raw, encoded, np.diff(bounds))
         if not shifts.any():
-            return Places(offsets[:-1], offsets[1:], text_offsets)
+            return encoded, Places(offsets[:-1], offsets[1:], text_offsets)
         move = np.repeat(text_offsets[:-1] - bounds[:-1] - shifts, encoded.lengths)
-        starts, ends = offsets[:-1] + move, offsets[1:] + move
         first = np.repeat(text_offsets[:-1], encoded.lengths)
-        np.maximum(starts, first, out=starts)
-        np.maximum(ends, first + 1, out=ends)
-        for find in (self._align, self._ask_library):
-            others = np.flatnonzero(shifts < 0)
-            if not others.size:
-                break
+        starts = np.maximum(offsets[:-1] + move, first)
+        ends = np.maximum(offsets[1:] + move, first + 1)
+        others = np.flatnonzero(shifts < 0)
+        if others.size:
             is_other = np.repeat(shifts < 0, encoded.lengths)
-            some = EncodedTexts(encoded.ids[is_other], encoded.lengths[others])
-            found, is_known = find([texts[index] for index in others.tolist()], some)
-            move = np.repeat(text_offsets[others] - found.text_offsets[:-1], some.lengths)
+            again, found = self._ask_library([texts[index] for index in others.tolist()])
+            if not np.array_equal(again.ids, encoded.ids[is_other]):
+                what = "tokenizers gives other ids for a text with tags or targets"
+                raise EncodersDifferError(what)
+            move = np.repeat(text_offsets[others] - found.text_offsets[:-1], again.lengths)
             starts[is_other], ends[is_other] = found.starts + move, found.ends + move
-            shifts[others[is_known]] = 0
-        np.maximum.accumulate(starts, out=starts)
-        np.maximum.accumulate(ends, out=ends)
-        return Places(starts, ends, text_offsets)
+        return encoded, Places(starts, ends, text_offsets)
 
     def leave_out_spaces(
         self, texts: Sequence[str], encoded: EncodedTexts, places: Places
     ) -> Places:
         """Return where each token has its first character that is not a space; empty if nowhere."""
-        codes = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
-        is_solid = self._is_solid[codes]
-        if is_solid.min(initial=1) < 0:
-            for code in np.unique(codes[is_solid < 0]).tolist():
-                spelled = b"" if chr(code) in SPACE_CHARACTERS else self._characters[chr(code)]
-                self._is_solid[code] = bool(spelled.strip())
-            is_solid = self._is_solid[codes]
-        is_solid = np.repeat(is_solid, _count_bytes(codes))
+        codes = _list_codes(texts)
+        is_solid = np.repeat(self._find_solid(codes), _count_bytes(codes))
         solid = np.append(np.flatnonzero(is_solid), len(is_solid))
         starts = np.minimum(solid[to_offsets(is_solid)[places.starts]], places.ends)
         return places._replace(starts=np.where(self._is_blank[encoded.ids], places.ends, starts))
 
     def _compare(
-        self,
-        texts: Sequence[str],
-        spelling: tuple[bytes, np.ndarray],
-        encoded: EncodedTexts,
-        bounds: np.ndarray,
-        *,
-        is_complete: bool = False,
+        self, texts: list[str], raw: list[bytes], encoded: EncodedTexts, sizes: np.ndarray
     ) -> np.ndarray:
         """Return how many spaces the tokens of each text have in front of its bytes, 0 or 1.
 
         Args:
-            spelling: what the tokens of all texts should spell, and where each text begins in it.
-            bounds: where each text begins in what its tokens spell.
-            is_complete: it is enough to compare the numbers of bytes.
+            raw: the bytes of each text.
+            sizes: the number of bytes that the tokens of each text spell.
 
         Returns:
             int64[texts], -1 for a text that they do not spell.
         """
-        raw, text_offsets = spelling
-        more = np.diff(bounds) - np.diff(text_offsets)
-        shifts = np.full(len(texts), -1)
-        if is_complete:
+        more = sizes - np.fromiter(map(len, raw), np.int64, len(raw))
+        shifts = np.full(len(raw), -1)
+        if self._is_complete:
             shifts[more == 0] = 0
-            if self._normalizers and not raw.isascii():
+            if self._normalizers:
                 is_normal = [unicodedata.is_normalized("NFC", text) for text in texts]
                 shifts[~np.array(is_normal, bool)] = -1
         unknown = np.flatnonzero((shifts < 0) & ((more == 0) | (more == 1))).tolist()
-        if unknown:
-            at = expand_ranges(self._offsets[encoded.ids], self._num_bytes[encoded.ids])
-            spelled = self._spelled[at].tobytes()
-            starts, ends = text_offsets.tolist(), bounds.tolist()
-            for index in unknown:
-                text = raw[starts[index] : starts[index + 1]]
-                found = spelled[ends[index] : ends[index + 1]]
-                if found == text:
-                    shifts[index] = 0
-                elif found[1:] == text and found[:1] == b" " and text[:1] != b" ":
-                    shifts[index] = 1
+        starts = to_offsets(encoded.lengths)
+        for index in unknown:
+            ids = encoded.ids[starts[index] : starts[index + 1]].tolist()
+            text, found = raw[index], b"".join(map(self._spelled.__getitem__, ids))
+            if found == text:
+                shifts[index] = 0
+            elif found[1:] == text and found[:1] == b" " and text[:1] != b" ":
+                shifts[index] = 1
         if self._takes_spaces.any():
             takes = to_offsets(self._takes_spaces[encoded.ids])
-            shifts[np.diff(takes[to_offsets(encoded.lengths)]) > 0] = -1
+            shifts[np.diff(takes[starts]) > 0] = -1
         return shifts
 
-    def _align(self, texts: Sequence[str], encoded: EncodedTexts) -> tuple[Places, np.ndarray]:
-        """Return places by what each character becomes alone, and for which texts they are known.
-
-        Tokens may be whole characters then, never parts.
-        """
-        joined = "".join(texts)
-        sizes, text_offsets = _measure(texts, joined)
-        nothing = np.zeros(len(encoded.ids), np.int64)
-        if not self._is_exact:
-            return Places(nothing, nothing, text_offsets), np.zeros(len(texts), bool)
-        pieces = list(map(self._characters.__getitem__, joined))
-        num_bytes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        raw_offsets = to_offsets(num_bytes)[to_offsets(lengths)]
-        offsets = to_offsets(self._num_bytes[encoded.ids])
-        bounds = offsets[to_offsets(encoded.lengths)]
-        shifts = self._compare(texts, (b"".join(pieces), raw_offsets), encoded, bounds)
-        move = np.repeat(raw_offsets[:-1] - bounds[:-1] - shifts, encoded.lengths)
-        first, last = (np.repeat(it, encoded.lengths) for it in (raw_offsets[:-1], raw_offsets[1:]))
-        starts = np.clip(offsets[:-1] + move, first, last)
-        ends = np.clip(offsets[1:] + move, np.minimum(starts + 1, last), last)
-        owners = np.append(np.repeat(np.arange(len(pieces)), num_bytes), len(pieces))
-        byte_offsets = to_offsets(sizes)
-        end_of_text = np.repeat(text_offsets[1:], encoded.lengths)
-        byte_starts = np.minimum(byte_offsets[owners[starts]], end_of_text)
-        behind = np.minimum(owners + 1, len(pieces))  # all may have become nothing
-        byte_ends = np.where(starts < ends, byte_offsets[behind[ends - 1]], byte_starts)
-        return Places(byte_starts, byte_ends, text_offsets), shifts >= 0
-
-    def _ask_library(
-        self, texts: Sequence[str], encoded: EncodedTexts
-    ) -> tuple[Places, np.ndarray]:
-        """Return the places that `tokenizers` says.
+    def _ask_library(self, texts: list[str]) -> tuple[EncodedTexts, Places]:
+        """Return the tokens that `tokenizers` gives, and their places as it says.
 
         A character without a token, which was joined with those before it, belongs to their token.
         """
-        joined, lengths = "".join(texts), np.fromiter(map(len, texts), np.int64, len(texts))
-        sizes, text_offsets = _measure(texts, joined)
+        codes = _list_codes(texts)
+        begins = to_offsets(list(map(len, texts)))
         skipped = np.zeros(len(texts), np.int64)
         if "Precompiled" in self._normalizers:  # offsets are wrong if the first one is removed
-            skipped[:] = list(map(self._count_removed, texts))
+            for index, text in enumerate(texts):
+                kept = (at for at, it in enumerate(text) if self._normalize(it))
+                skipped[index] = next(kept, len(text))
             texts = [text[count:] for text, count in zip(texts, skipped.tolist(), strict=True)]
         with catch_failure():
             encodings = self._library.encode_batch(texts, add_special_tokens=False)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(it.ids for it in encodings), np.int64)
-        if not np.array_equal(ids, encoded.ids):
-            raise EncodersDifferError("tokenizers gives other ids for a text with tags or targets")
         flat = chain.from_iterable(chain.from_iterable(it.offsets for it in encodings))
         places = np.fromiter(flat, np.int64, 2 * len(ids)).reshape(-1, 2)
-        texts_at = to_offsets(lengths)
-        places += np.repeat(texts_at[:-1] + skipped, encoded.lengths)[:, None]
-        starts, ends = places.T
+        starts, ends = (places + np.repeat(begins[:-1] + skipped, lengths)[:, None]).T
         if self._drops_spaces:  # added tokens may have taken some
-            is_solid = np.array([it not in SPACE_CHARACTERS for it in joined], bool)
-            solid, before = np.flatnonzero(is_solid), to_offsets(is_solid)
+            is_word = ~np.isin(codes, SPACE_CODES)
+            words, before = np.append(np.flatnonzero(is_word), len(codes)), to_offsets(is_word)
             has_text = before[starts] < before[ends]
-            starts = np.where(has_text, np.append(solid, 0)[before[starts]], ends)
-            ends = np.where(has_text, np.append(solid, 0)[before[ends] - 1] + 1, ends)
-        covers = np.zeros(len(joined) + 1, np.int64)
-        np.add.at(covers, starts, 1)
-        np.add.at(covers, ends, -1)
+            starts = np.where(has_text, words[before[starts]], ends)
+            ends = np.where(has_text, words[before[ends] - 1] + 1, ends)
+        covers = np.bincount(starts, minlength=len(codes) + 1)
+        covers -= np.bincount(ends, minlength=len(codes) + 1)
         is_lost = np.cumsum(covers) == 0
-        is_lost[texts_at] = False
-        for index in np.flatnonzero(is_lost).tolist():
-            is_lost[index] = bool(self._characters[joined[index]].strip())
+        is_lost[begins] = False
+        lost = np.flatnonzero(is_lost)
+        is_lost[lost] = self._find_solid(codes[lost])
         stops = np.flatnonzero(~is_lost)
         ends = np.where(starts < ends, stops[np.searchsorted(stops, ends)], ends)
-        byte_offsets = to_offsets(sizes)
-        found = Places(byte_offsets[starts], byte_offsets[ends], text_offsets)
-        return found, np.ones(len(texts), bool)
+        at = to_offsets(_count_bytes(codes))
+        starts, ends = np.maximum.accumulate(at[starts]), np.maximum.accumulate(at[ends])
+        return EncodedTexts(ids, lengths), Places(starts, ends, at[begins])
 
-    def _count_removed(self, text: str) -> int:
-        """Return how many characters the normalizer removes in front of a text."""
-        kept = (index for index, it in enumerate(text) if self._characters[it])
-        return next(kept, len(text))
+    def _find_solid(self, codes: np.ndarray) -> np.ndarray:
+        """Return which characters are not a space, and become something else than spaces."""
+        is_solid = self._is_solid[codes]
+        for code in np.unique(codes[is_solid < 0]).tolist():
+            spelled = "" if code in SPACE_CODES else self._normalize(chr(code))
+            self._is_solid[code] = bool(self._spell(spelled).strip())
+        found: np.ndarray = self._is_solid[codes] > 0
+        return found
 
-    @functools.cached_property
-    def _library(self) -> Tokenizer:
-        """The tokenizer without its post-processor, which may leave spaces out of offsets."""
-        saved = {**json.loads(self._json), "post_processor": None}
-        return build_tokenizer(json.dumps(saved).encode(), allow_special_tokens=self._allows)
+    def _normalize(self, character: str) -> str:
+        """Return what a character alone becomes in front of the model."""
+        if self._normalizer is not None:
+            with contextlib.suppress(DataError), catch_failure():  # it may fail on one character
+                return str(self._normalizer.normalize_str(character))
+        return character
+
+    def _spell(self, text: str) -> bytes:
+        """Return the bytes of a text of the vocabulary, which may write a space as a mark."""
+        return (text.replace(METASPACE, " ") if self._writes_spaces else text).encode()
+
+    def _spell_tokens(self, model: dict[str, Any], bytes_of: dict[str, int]) -> list[bytes]:
+        """Return the bytes that each id stands for, up to the largest id; none for an unused id.
+
+        A vocabulary writes them in its own way: byte-level BPE with one printable character per
+        byte, SentencePiece with ▁ for a space and `<0x41>` for a byte, WordPiece with ## inside a
+        word.
+        """
+        vocabulary = self._library.get_vocab(with_added_tokens=False)
+        added = self._library.get_added_tokens_decoder()
+        spelled = [b""] * (max([*vocabulary.values(), *added], default=-1) + 1)
+        prefix = model.get("continuing_subword_prefix") or ""
+        suffix = model.get("end_of_word_suffix") or ""
+        for content, id_ in vocabulary.items():
+            if model.get("byte_fallback") and (byte := FALLBACK_BYTE.fullmatch(content)):
+                spelled[id_] = bytes([int(byte[1], 16)])
+                continue
+            content = content.removeprefix(prefix).removesuffix(suffix)
+            try:
+                spelled[id_] = bytes(map(bytes_of.__getitem__, content))
+            except KeyError:  # written as text
+                spelled[id_] = self._spell(content)
+        for id_, token in added.items():
+            spelled[id_] = self._spell(token.content)
+        return spelled
 
 
-@functools.lru_cache(maxsize=2)
-def open_place_finder(tokenizer_json: bytes, *, allow_special_tokens: bool) -> PlaceFinder:
-    """Return the finder of a tokenizer, made once in each process: 0.2 s for 50,000 tokens."""
-    return PlaceFinder(tokenizer_json, allow_special_tokens=allow_special_tokens)
+# Made once in each process: 0.2 s for 50,000 tokens.
+open_place_finder = functools.lru_cache(maxsize=2)(PlaceFinder)
 
 
 def find_targets(
@@ -328,13 +305,9 @@ def find_targets(
     for text, done in zip(texts, places.text_offsets.tolist(), strict=False):
         if text is None:
             continue
-        of_text = chain.from_iterable(text.targets)
-        if text.text.isascii():
-            borders += [done + border for border in of_text]
-        else:
-            for start, end in pairwise((0, *of_text)):
-                done += len(text.text[start:end].encode())
-                borders.append(done)
+        for start, end in pairwise((0, *chain.from_iterable(text.targets))):
+            done += len(text.text[start:end].encode())
+            borders.append(done)
     at = np.array(borders, np.int64)
     at = at[(np.diff(at, prepend=-1) > 0) & (np.diff(at, append=-1) != 0)]  # join spans that meet
     starts, ends = places.starts, places.ends
@@ -357,80 +330,9 @@ def find_targets(
     return FoundTargets(entries, num_straddling)
 
 
-class _Characters(dict[str, bytes]):
-    """What each character becomes in front of the model, alone: UTF-8."""
-
-    def __init__(self, normalizer: Any, marks: str, *, drops_spaces: bool) -> None:
-        self._normalizer = normalizer
-        self._marks = marks
-        self._drops_spaces = drops_spaces
-
-    def __missing__(self, character: str) -> bytes:
-        found = character
-        if self._normalizer is not None:
-            with contextlib.suppress(DataError), catch_failure():  # it may fail on one character
-                found = self._normalizer.normalize_str(character)
-        spelled = _spell(found, self._marks)
-        if self._drops_spaces:
-            is_space = character in SPACE_CHARACTERS
-            spelled = b"" if is_space else spelled.translate(None, SPACES)
-        self[character] = spelled
-        return spelled
-
-
-def _spell(text: str, marks: str) -> bytes:
-    """Return the bytes of text in which some characters stand for a space."""
-    for mark in marks:
-        text = text.replace(mark, " ")
-    return text.encode()
-
-
-def _list_parts(node: Any) -> list[dict[str, Any]]:
-    """Return the parts of a normalizer or pre-tokenizer, those of a sequence one after another."""
-    if node is None:
-        return []
-    children = node.get("normalizers", node.get("pretokenizers"))
-    return [node] if children is None else [part for it in children for part in _list_parts(it)]
-
-
-def _spell_tokens(
-    saved: dict[str, Any], tokenizer: Tokenizer, marks: str, kinds: Sequence[str]
-) -> list[bytes]:
-    """Return the bytes that each id stands for, up to the largest id; none for an unused id.
-
-    A vocabulary writes them in its own way: byte-level BPE with one printable character per byte,
-    SentencePiece with ▁ for a space and `<0x41>` for a byte, WordPiece with ## inside a word.
-    """
-    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-    added = tokenizer.get_added_tokens_decoder()
-    spelled = [b""] * (max([*vocabulary.values(), *added], default=-1) + 1)
-    model = saved["model"]
-    bytes_of = byte_of_character() if "ByteLevel" in kinds else {}
-    prefix = model.get("continuing_subword_prefix") or ""
-    suffix = model.get("end_of_word_suffix") or ""
-
-    for content, id_ in vocabulary.items():
-        if model.get("byte_fallback") and (byte := FALLBACK_BYTE.fullmatch(content)):
-            spelled[id_] = bytes([int(byte[1], 16)])
-            continue
-        content = content.removeprefix(prefix).removesuffix(suffix)
-        try:
-            spelled[id_] = bytes(map(bytes_of.__getitem__, content))
-        except KeyError:  # written as text
-            spelled[id_] = _spell(content, marks)
-    for id_, token in added.items():
-        content = token.content
-        if token.normalized and tokenizer.normalizer and not bytes_of:
-            content = tokenizer.normalizer.normalize_str(content)  # this is what a text must have
-        spelled[id_] = _spell(content, marks)
-    return spelled
-
-
-def _measure(texts: Sequence[str], joined: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of bytes of each character, and where each text begins, in bytes."""
-    sizes = _count_bytes(np.frombuffer(joined.encode("utf-32-le"), "<u4"))
-    characters = to_offsets(list(map(len, texts)))
-    return sizes, to_offsets(sizes)[characters]
+def _list_codes(texts: Sequence[str]) -> np.ndarray:
+    """Return the code points of all texts."""
+    return np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
 
 
 def _count_bytes(codes: np.ndarray) -> np.ndarray:

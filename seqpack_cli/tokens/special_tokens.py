@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -27,41 +27,30 @@ from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.run_folder import RunFolder
 from seqpack_cli.tokens.decode import FALLBACK_BYTE
 
-TAKEN_SPACE = re.compile(r"[^\S\x1c-\x1f]*")  # what a token includes that takes white space
 NAME = "special_tokens.jsonl"
 MAX_PLACES = 5  # kept for each token
-MAX_DEPTH = 3  # levels of the regex that branch by prefix instead of trying hundreds of tokens
 MAX_BYTES = 64 << 20  # a line has about 100 bytes, and few vocabularies 1,000 special tokens
+MARKS = ("\ufdd0", "\ufdd1")  # noncharacters, which no text should have
 FIRST_PRIVATE = 0x100000  # of the last private area, which has 65,534 characters
-
-
-def list_prefixes(tokens: Iterable[str]) -> list[str]:
-    """Return texts of which a text contains one if it contains a token."""
-    return list(_group(filter(None, tokens)))
 
 
 def compile_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
     """Return a regex for any of some tokens, longer ones first; for none if there are none."""
-    groups = _group(filter(None, tokens))
+    groups = group_tokens(tokens)
     return re.compile("|".join(_match(*group) for group in groups.items()) or "(?!)")
 
 
-def _group(tokens: Iterable[str]) -> dict[str, list[str]]:
-    """Group tokens by their first character; the keys are the longest common prefixes."""
+def group_tokens(tokens: Iterable[str]) -> dict[str, list[str]]:
+    """Group tokens by their longest common prefixes: a text with a token contains one of these."""
     groups = [list(group) for _, group in groupby(sorted(tokens), key=lambda token: token[0])]
     return {os.path.commonprefix(group): group for group in groups}  # noqa: RUF071 - of characters
 
 
-def _match(prefix: str, tokens: list[str], depth: int = MAX_DEPTH) -> str:
+def _match(prefix: str, tokens: list[str]) -> str:
     """Return a regex for tokens with a common prefix; longer tokens match first."""
     ends = {token[len(prefix) :] for token in tokens}
-    if depth == 0:
-        choices = [re.escape(end) for end in sorted(ends, key=len, reverse=True)]
-    else:
-        groups = _group(filter(None, ends))
-        choices = [_match(*group, depth - 1) for group in groups.items()]
-        choices += [""] * ("" in ends)
-    return re.escape(prefix) + "(?:" + "|".join(choices) + ")"
+    choices = [_match(*group) for group in group_tokens(filter(None, ends)).items()]
+    return re.escape(prefix) + "(?:" + "|".join([*choices, ""] if "" in ends else choices) + ")"
 
 
 class SpecialTokenCounts:
@@ -72,15 +61,15 @@ class SpecialTokenCounts:
     >>> counts = SpecialTokenCounts(["<a>", "<a><b>"])
     >>> counts.add(["<a><b> <a>", "a<"], first_document=7)
     2
-    >>> counts.describe()
-    {'<a><b>': [1, [7]], '<a>': [1, [7]]}
+    >>> counts.found
+    {'<a><b>': (1, [7]), '<a>': (1, [7])}
     """
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
-        self._prefixes = list_prefixes(special_tokens)
+        self._prefixes = list(group_tokens(special_tokens))
         self._find = compile_tokens(special_tokens).findall
-        self._counts: Counter[str] = Counter()
-        self._documents: dict[str, list[int]] = {}
+        # By token, its count and the first documents that contain it.
+        self.found: dict[str, tuple[int, list[int]]] = {}
 
     def add(self, texts: list[str], *, first_document: int) -> int:
         """Count the special tokens in the next texts of the part; return their number.
@@ -91,20 +80,15 @@ class SpecialTokenCounts:
         suspects = {
             index for prefix in self._prefixes for index, text in enumerate(texts) if prefix in text
         }
-        all_found: list[str] = []
+        num_found = 0
         for index in sorted(suspects):
-            found = self._find(texts[index])
-            all_found += found
-            for token in set(found):
-                documents = self._documents.setdefault(token, [])
+            for token, count in Counter(self._find(texts[index])).items():
+                known, documents = self.found.get(token, (0, []))
                 if len(documents) < MAX_PLACES:
                     documents.append(first_document + index)
-        self._counts.update(all_found)
-        return len(all_found)
-
-    def describe(self) -> dict[str, list[object]]:
-        """Return, by token, its count and the first documents that contain it."""
-        return {token: [self._counts[token], self._documents[token]] for token in self._counts}
+                self.found[token] = known + count, documents
+                num_found += count
+        return num_found
 
 
 def write_spelled_tokens(
@@ -166,33 +150,57 @@ def hide_special_tokens(tokenizer_json: bytes) -> bytes:
     though the library was told to take it as text. If it has no such word, it stays as it is.
     """
     saved = json.loads(tokenizer_json)
-    model, added = saved["model"], saved.get("added_tokens") or ()
-    words, merges = model["vocab"], model.get("merges") or ()
-    known = {word for word, _ in words} if isinstance(words, list) else words
-    is_byte = FALLBACK_BYTE.fullmatch if model.get("byte_fallback") else lambda _: None
+    model, known = saved["model"], dict(saved["model"]["vocab"])
     # With spaces: nearly all tokenizers take them from words, so that no text can spell these.
     names = {
         token["content"]: f" {chr(FIRST_PRIVATE + number)} "
-        for number, token in enumerate(added)
-        if token["special"] and token["content"] in known and not is_byte(token["content"])
+        for number, token in enumerate(saved.get("added_tokens") or ())
+        if token["special"] and token["content"] in known and not _is_byte(model, token["content"])
     }
-    kept = [merge for merge in merges if names.keys().isdisjoint(_parts(merge))]
-    is_spelled = len(kept) < len(merges) or any(len(token) == 1 for token in names)
+    merges = map(_parts, model.get("merges") or ())
+    is_spelled = any(len(token) == 1 for token in names) or not all(
+        map(names.keys().isdisjoint, merges)
+    )
     if not names or ("merges" in model and not model.get("ignore_merges") and not is_spelled):
         return tokenizer_json  # BPE makes all but single characters by merges
+    return _rename(saved, names)
+
+
+def mark_special_tokens(tokenizer_json: bytes, special_tokens: Sequence[str]) -> bytes:
+    """Return a tokenizer.json with the same ids, for texts in which special tokens are marked.
+
+    Those between MARKS become their ids, wherever they are; without marks they are text.
+
+    Args:
+        special_tokens: those that may be marked; tokenizer.json may not call them special.
+    """
+    saved = json.loads(tokenizer_json)
+    names = {it: it.join(MARKS) for it in special_tokens if not _is_byte(saved["model"], it)}
+    for token in saved["added_tokens"]:
+        if token["content"] in names:
+            token |= {"special": False, "normalized": False, "single_word": False}
+    return _rename(saved, names)
+
+
+def _is_byte(model: dict[str, Any], word: str) -> bool:
+    return bool(model.get("byte_fallback") and FALLBACK_BYTE.fullmatch(word))
+
+
+def _rename(saved: dict[str, Any], names: Mapping[str, str]) -> bytes:
+    """Return a tokenizer.json in which tokens have other names, and no merge makes them."""
 
     def rename(token: Any) -> Any:
         return names.get(token, token)
 
-    if isinstance(words, list):
-        model["vocab"] = [[rename(word), score] for word, score in words]
-    else:
-        model["vocab"] = {rename(word): id_ for word, id_ in words.items()}
-    model |= {"merges": kept} if "merges" in model else {}
+    model, vocabulary = saved["model"], saved["model"]["vocab"]
+    words = vocabulary.items() if isinstance(vocabulary, dict) else vocabulary
+    model["vocab"] = type(vocabulary)([(rename(word), number) for word, number in words])
+    if "merges" in model:
+        model["merges"] = [it for it in model["merges"] if names.keys().isdisjoint(_parts(it))]
     model |= {"unk_token": rename(model["unk_token"])} if "unk_token" in model else {}
-    saved["added_tokens"] = [{**token, "content": rename(token["content"])} for token in added]
+    added = [{**token, "content": rename(token["content"])} for token in saved["added_tokens"]]
     none = {"truncation": None, "padding": None, "post_processor": None}
-    return json.dumps({**saved, **none}, ensure_ascii=False).encode()
+    return json.dumps({**saved, **none, "added_tokens": added}, ensure_ascii=False).encode()
 
 
 def _parts(merge: str | list[str]) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ spaces left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from seqpack_cli.corpus.fields import KEEP, SKIP_HINT, TEXT_FIELD, BadRecordError, Field
 from seqpack_cli.errors import quote
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.conditions import Label
 from seqpack_cli.tokens.kinds import (
     LABEL_TYPES,
@@ -105,10 +106,9 @@ class Tags(Class, TokenKind):
             for it in ((len(value.labels) for value in present), (it.gap for it in present))
         )
         sizes = TextValues.of(list(chain.from_iterable(it.pieces for it in present))).lengths
-        ends = np.cumsum(sizes + np.repeat(gaps, counts))
-        starts = np.append(0, ends)[: len(sizes)]
-        before = np.append(0, ends)[np.cumsum(counts) - counts]  # the text
-        starts += np.repeat(words.text_offsets[:-1] - before, counts)
+        offsets = to_offsets(sizes + np.repeat(gaps, counts))
+        before = offsets[to_offsets(counts)[:-1]]  # the text
+        starts = offsets[:-1] + np.repeat(words.text_offsets[:-1] - before, counts)
         has_text = words.starts < words.ends
         owners = np.searchsorted(starts, words.starts[has_text], side="right") - 1
         tags = numbers[owners]
@@ -137,19 +137,20 @@ class Tags(Class, TokenKind):
         names, outside = self.field.class_names, None
         if self.value_type == "string" and (names is None or OUTSIDE in names):
             outside = OUTSIDE
-        labels = self._read_labels([label for *_, label in spans])
-        spans = [(start, end, label) for (start, end, _), label in zip(spans, labels, strict=True)]
-        cuts = list(_cut(text, spans, outside))
-        bounds = [0, *(start for start, _ in cuts[1:]), len(text)]
-        pieces = [text[start:end] for start, end in pairwise(bounds)][: len(cuts)]
-        return Segments(pieces, [label for _, label in cuts], outside, gap=0)
+        starts, labels, done = list[int](), list[Label | None](), 0
+        for start, end, label in (*spans, (len(text), len(text), None)):
+            before = [found.start() for found in WORD.finditer(text, done, start)]
+            inside = [found.start() for found in WORD.finditer(text, start, end)] or [start]
+            starts += before + inside
+            labels += [outside] * len(before) + [label] * len(inside)
+            done = end
+        pieces = [text[start:end] for start, end in pairwise([0, *starts[1:]])]
+        return Segments(pieces, labels[:-1], outside, gap=0)
 
     def _read_span(self, entry: Any, text: str) -> Span:
         found = f"the entry {quote(entry)}"
         if isinstance(entry, dict):
-            if not set(entry) >= set(SPAN_KEYS):
-                raise self._refuse(found, f"the keys {', '.join(SPAN_KEYS)}")
-            entry = [entry[key] for key in SPAN_KEYS]
+            entry = list(map(entry.get, SPAN_KEYS))
         if type(entry) is not list or len(entry) != len(SPAN_KEYS):
             is_label = type(entry) in chain.from_iterable(LABEL_TYPES.values())
             raise self._refuse(
@@ -160,14 +161,10 @@ class Tags(Class, TokenKind):
                 else SKIP_HINT,
             )
         start, end, label = entry
-        if type(start) is not int or type(end) is not int:
-            raise self._refuse(found, "integers as start and end, and then a label")
-        if not 0 <= start < end <= len(text):
-            raise self._refuse(
-                f"the span {quote(start)} to {quote(end)}",
-                f"start < end within the {len(text):,} characters of the text",
-            )
-        return start, end, label
+        if {type(start), type(end)} != {int} or not 0 <= start < end <= len(text):
+            expected = f"start, end and label, where 0 <= start < end <= {len(text):,}"
+            raise self._refuse(found, expected)
+        return start, end, *self._read_labels([label])
 
     def _refuse(self, found: str, expected: str, hint: str = SKIP_HINT) -> BadRecordError:
         what = f"field {quote(self.name)} has {found}, expected {expected}"
@@ -183,16 +180,3 @@ class Targets(TokenKind):
         """Add the entries of the tokens of some sequences, and count the targets."""
         self.counts["num_target_tokens"] += int(np.count_nonzero(entries))
         self._pieces.append(entries.astype(self.dtype))
-
-
-def _cut(
-    text: str, spans: Sequence[Span], outside: Label | None
-) -> Iterator[tuple[int, Label | None]]:
-    """Yield the start and class of each segment of a text; of a span of spaces, its start."""
-    done = 0
-    for start, end, label in spans:
-        yield from ((found.start(), outside) for found in WORD.finditer(text, done, start))
-        inside = [found.start() for found in WORD.finditer(text, start, end)]
-        yield from ((place, label) for place in inside or [start])
-        done = end
-    yield from ((found.start(), outside) for found in WORD.finditer(text, done))

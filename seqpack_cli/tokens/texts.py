@@ -1,12 +1,12 @@
-"""Make texts with targets, from a prompt and a completion or from messages, and batches of texts.
+"""Make texts with targets, of a prompt and a completion, and gather texts into batches.
 
-What makes texts is picklable, for spawned workers. A call of an encoder costs as much as some kB of
-text, so the blocks of small files are combined; a block of a large file is a batch of its own.
+What makes texts is picklable, for spawned workers; `chat` has what makes those of conversations. A
+call of an encoder costs as much as some kB of text, so the blocks of small files are combined; a
+block of a large file is a batch of its own.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,23 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from seqpack_cli.corpus.fields import (
-    MESSAGES_FIELD,
-    PAIR_OPTIONS,
-    BadRecordError,
-    Field,
-    join_words,
-)
+from seqpack_cli.corpus.fields import PAIR_OPTIONS, Field, join_words
 from seqpack_cli.corpus.records import RecordBlock
-from seqpack_cli.errors import MachineError, quote
-from seqpack_cli.files.places import parse_place
+from seqpack_cli.errors import MachineError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.tokens.offsets import TargetText
 from seqpack_cli.tokens.options import TargetOptions
 from seqpack_cli.tokens.tokenizer import TokenizerFiles
 
 if TYPE_CHECKING:
-    from seqpack_cli.tokens.chat import ChatSetup
+    from seqpack_cli.tokens.chat import ChatText
 
 MIN_JINJA = (3, 1, 6)  # templates escape from the sandbox of earlier ones
 
@@ -79,65 +72,13 @@ class PromptText:
 def _join(prompt: str, completion: str) -> TargetText:
     start, text = len(prompt), prompt + completion
     canonical = orjson.dumps({"completion": completion, "prompt": prompt})  # in canonical order
-    return TargetText(text, ((start, len(text)),) if completion else (), canonical)
-
-
-@dataclass(frozen=True)
-class MessagesText:
-    """A text that a chat template renders from messages, of which the assistant's are targets."""
-
-    setup: ChatSetup
-    num_lists = 2
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The messages, and the tools, which a record may lack."""
-        messages = Field(self.setup.messages_field, MESSAGES_FIELD, "json")
-        if self.setup.tools_field is None:
-            return (messages,)
-        return messages, Field(self.setup.tools_field, "--tools-field", "json", is_optional=True)
-
-    def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
-        """Return the texts; raises BadRecordError if one cannot be rendered."""
-        from seqpack_cli.tokens.chat import open_renderer
-
-        messages, *tools = columns
-        tools = [list(map(self._read_tools, values)) for values in tools]
-        made = list(map(open_renderer(self.setup).render, messages, *tools))
-        return [[each.text for each in made], made]
-
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """Return the text of a record; raises BadRecordError."""
-        return [value for [value] in self.read_all([[value] for value in values])]
-
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
-    def _read_tools(self, value: Any) -> Any:
-        """Return the tools of a conversation, which some data sets have as JSON in a string."""
-        if type(value) is not str:
-            return value
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError) as error:
-            what = f"{quote(value)}, expected a list, or a string with JSON of one"
-            raise BadRecordError(f"{self.setup.tools_field}: {what}") from error
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the texts besides the records."""
-        return self.setup.describe()
-
-    def writes_special(self) -> bool:
-        """Return whether the template writes a special token."""
-        from seqpack_cli.tokens.chat import writes_special
-
-        return writes_special(self.setup)
+    targets = ((start, len(text)),) if completion else ()
+    return TargetText(text, targets, canonical, spelled=text)
 
 
 def make_text_reader(
     options: TargetOptions, tokenizer: TokenizerFiles, *, allow_special_tokens: bool
-) -> PromptText | MessagesText | None:
+) -> PromptText | ChatText | None:
     """Return what makes the texts of a run; None if they are one field.
 
     Raises:
@@ -159,18 +100,9 @@ def make_text_reader(
             f"jinja2 {jinja2.__version__}, expected 3.1.6 or later, whose sandbox is safe",
             hint="pip install --upgrade jinja2",
         )
-    from seqpack_cli.tokens.chat import find_chat_setup
+    from seqpack_cli.tokens.chat import find_chat_text
 
-    setup = find_chat_setup(
-        tokenizer,
-        None if options.chat_template is None else parse_place(options.chat_template),
-        target_turns=options.target_turns,
-        template_date=options.template_date,
-        allow_special_tokens=allow_special_tokens,
-        messages_field=options.messages_field,
-        tools_field=options.tools_field,
-    )
-    return MessagesText(setup)
+    return find_chat_text(tokenizer, options, allow_special_tokens=allow_special_tokens)
 
 
 class TextBatch(NamedTuple):
@@ -179,21 +111,23 @@ class TextBatch(NamedTuple):
     blocks: list[RecordBlock]
     texts: list[str]
     fields: list[list[Any]]  # of each kept field, beside the texts
+    made: Sequence[TargetText | None] = ()  # of each text, if all are made from several fields
 
     @property
     def num_rejected(self) -> int:
         """Return the number of rejected records; their texts are empty."""
         return sum(len(block.rejects) for block in self.blocks)
 
-    def iter_hashed(self, *, has_targets: bool) -> Iterator[bytes]:
-        """Yield what the hash of each document is made from.
+    @property
+    def spelled(self) -> list[str]:
+        """Return the texts in which special tokens are counted: not what a template writes."""
+        return ["" if made is None else made.spelled for made in self.made] or self.texts
 
-        Args:
-            has_targets: whether the first field is the `TargetText` of each.
-        """
-        if not has_targets:
+    def iter_hashed(self) -> Iterator[bytes]:
+        """Yield what the hash of each document is made from."""
+        if not self.made:
             return map(str.encode, self.texts)
-        return (b"" if made is None else made.canonical for made in self.fields[0])
+        return (b"" if made is None else made.canonical for made in self.made)
 
     def find_place(self, index: int) -> str:
         """Return "path:line" of one of the texts."""
@@ -204,8 +138,12 @@ class TextBatch(NamedTuple):
         raise IndexError(index)
 
 
-def gather(blocks: Iterable[RecordBlock]) -> Iterator[TextBatch]:
-    """Combine blocks into batches of about 1 MiB, or 65,536 texts."""
+def gather(blocks: Iterable[RecordBlock], *, are_made: bool) -> Iterator[TextBatch]:
+    """Combine blocks into batches of about 1 MiB, or 65,536 texts.
+
+    Args:
+        are_made: the first field of a block is the `TargetText` of each text.
+    """
     waiting: list[RecordBlock] = []
     num_bytes = num_texts = 0
     most_bytes, most_texts = LIMITS.batch_bytes, LIMITS.sequences_per_block
@@ -214,20 +152,13 @@ def gather(blocks: Iterable[RecordBlock]) -> Iterator[TextBatch]:
         num_bytes += block.num_bytes
         num_texts += block.num_records
         if num_bytes >= most_bytes or num_texts >= most_texts:
-            yield _combine(waiting)
+            yield _combine(waiting, are_made=are_made)
             waiting, num_bytes, num_texts = [], 0, 0
     if waiting:
-        yield _combine(waiting)
+        yield _combine(waiting, are_made=are_made)
 
 
-def list_spelled(batch: TextBatch, text: PromptText | MessagesText | None) -> list[str]:
-    """Return where special tokens that records spell are looked for: not in a template's text."""
-    if not isinstance(text, MessagesText):
-        return batch.texts
-    return ["" if made is None else made.spelled for made in batch.fields[0]]
-
-
-def _combine(blocks: list[RecordBlock]) -> TextBatch:
+def _combine(blocks: list[RecordBlock], *, are_made: bool) -> TextBatch:
     lists = blocks[0].lists
     if len(blocks) > 1:
         all_lists = [block.lists for block in blocks]
@@ -235,4 +166,4 @@ def _combine(blocks: list[RecordBlock]) -> TextBatch:
     texts, *fields = lists
     if None in texts:  # a record that is rejected or blank
         texts = ["" if text is None else text for text in texts]
-    return TextBatch(blocks, texts, fields)
+    return TextBatch(blocks, texts, fields, fields[0] if are_made else ())

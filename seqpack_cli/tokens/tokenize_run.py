@@ -53,7 +53,6 @@ from seqpack_cli.tokens.encoders import (
     FAST,
     REFERENCE,
     EncodedBatch,
-    Encoder,
     EncoderRefusedError,
     check_agreement,
     choose_encoder,
@@ -63,7 +62,7 @@ from seqpack_cli.tokens.encoders import (
 )
 from seqpack_cli.tokens.kinds import PlannedColumn, TokenKind, ValuesFrom
 from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
-from seqpack_cli.tokens.offsets import EncodersDifferError
+from seqpack_cli.tokens.offsets import Encoder, EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_files import (
     MadeDocuments,
@@ -84,11 +83,9 @@ from seqpack_cli.tokens.special_tokens import SpecialTokenCounts, write_spelled_
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tags import Tags
 from seqpack_cli.tokens.texts import (
-    MessagesText,
     PromptText,
     TextBatch,
     gather,
-    list_spelled,
     make_text_reader,
 )
 from seqpack_cli.tokens.tokenizer import (
@@ -100,7 +97,7 @@ from seqpack_cli.tokens.tokenizer import (
 )
 
 if TYPE_CHECKING:
-    from seqpack_cli.tokens.chat import ChatSetup
+    from seqpack_cli.tokens.chat import ChatText
 
 MIN_WORKER_BYTES = 64 << 20  # of input per process: starting one takes a second
 MAX_PARTS_AT_ONCE = 2  # in a process: Python's lock lets no more than that be read at once
@@ -132,13 +129,13 @@ class PartSetup:
     options: TokenizeOptions
     encoder: str  # the one in use
     fields: tuple[PlannedColumn, ...] = ()  # the columns to make
-    text: PromptText | MessagesText | None = None  # None: a text is one field
+    text: PromptText | ChatText | None = None  # None: a text is one field
     num_threads: int = 1
 
     @property
-    def chat(self) -> ChatSetup | None:
+    def chat(self) -> ChatText | None:
         """How a chat template renders the texts, special tokens among them; None if none does."""
-        return self.text.setup if isinstance(self.text, MessagesText) else None
+        return None if isinstance(self.text, PromptText) else self.text
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -269,7 +266,7 @@ def _tokenize_sources(
     write_spelled_tokens(run, manifest, receipts)
     done: dict[str, Any] = {"tokenizer": tokenizer.name, "encoder": encoder}
     done["skipped"] = skipped.count()
-    done |= {} if setup.chat is None else {"chat_template": setup.chat.path}
+    done |= {} if setup.chat is None else {"chat_template": setup.chat.template.path}
     done["seconds"] = time.monotonic() - started
     versions = {"tokenizers": tokenizers.__version__}
     publish_store(run, workers, manifest, receipts, done, versions)
@@ -360,7 +357,7 @@ def _iter_notices(
     vocabulary: Vocabulary,
     affixes: Affixes,
     options: TokenizeOptions,
-    text: PromptText | MessagesText | None,
+    text: PromptText | ChatText | None,
 ) -> Iterator[str]:
     """Yield notes about settings that have no effect, or not the one that most users want."""
     for name in list_ignored_settings(tokenizer_json):
@@ -372,11 +369,11 @@ def _iter_notices(
             "--completion-field: no end token follows a completion, so a model does not learn to "
             "stop; pass --eos TOKEN to add one"
         )
-    if isinstance(text, MessagesText) and not text.writes_special():
+    if not (text is None or isinstance(text, PromptText) or text.writes_special()):
         yield (
-            f"--messages-field: the chat template {text.setup.path} writes no special token of the "
-            "tokenizer, so a model does not learn to stop; pass a --tokenizer that has the "
-            "template's special tokens"
+            f"--messages-field: the chat template {text.template.path} writes no special "
+            "token of the tokenizer, so a model does not learn to stop; pass a --tokenizer that "
+            "has the template's special tokens"
         )
 
 
@@ -395,7 +392,7 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
     with PartWriter(setup.folder, task.name, setup.dtype, setup.fields) as part:
         receipt = part.write(
             _iter_made(part, special_tokens, setup, task),
-            lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
+            lambda: {"special_tokens": special_tokens.found, "encoder": setup.encoder},
         )
     return task.name, receipt
 
@@ -411,7 +408,7 @@ def _iter_made(
             allow_special_tokens=setup.options.encodes_special_tokens,
             added_tokens=setup.vocabulary.added_tokens,
         )
-    batches = gather(_iter_blocks(setup, task, part))
+    batches = gather(_iter_blocks(setup, task, part), are_made=setup.text is not None)
     if reference is not None:
         batches = _check_head(batches, task, encoder, reference)
     encode = open_batch_encoder(
@@ -419,20 +416,18 @@ def _iter_made(
         setup.tokenizer_json,
         allow_special_tokens=setup.options.encodes_special_tokens,
         has_tags=any(isinstance(kind, Tags) for kind in part.kinds),
-        has_targets=setup.text is not None,
         special_tokens=() if setup.chat is None else setup.chat.special_tokens,
     )
     num_documents = 0
     for found in map_ahead(encode, batches, num_threads=setup.num_threads):
         batch, encoded = found.batch, found.encoded
-        spelled = list_spelled(batch, setup.text)
-        num_spelled = special_tokens.add(spelled, first_document=num_documents)
+        num_spelled = special_tokens.add(batch.spelled, first_document=num_documents)
         num_documents += len(batch.texts)
         made = _make_sequences(encoded, batch, setup, _assign(found, part, setup.options))
         yield MadeDocuments(
             made,
             cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id),
-            hash_texts(batch.iter_hashed(has_targets=setup.text is not None)),
+            hash_texts(batch.iter_hashed()),
             batch.fields,
             batch.num_rejected,
             len(encoded.ids),

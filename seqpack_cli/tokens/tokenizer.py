@@ -49,13 +49,15 @@ NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TOKENS_MAP = "special_tokens_map.json"  # of older versions of transformers
 TEMPLATES = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
 ADDED = "added_tokens_decoder"  # all added tokens of the tokenizer, by id
-LISTS = ("additional_special_tokens", "extra_special_tokens")  # the second may have names too
-NAMED = ("extra_special_tokens", "model_specific_special_tokens")
+GROUPS = (  # those that have a name of their own first, and lists or objects of tokens
+    *("", "additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
+    ADDED,
+)
 HINT = "pass a tokenizer.json, a folder that contains one, or 'bytes'"
 CONNECT_SECONDS = 2.0  # after which an address of the Hub counts as unreachable
+MAX_REASON = 200  # characters of a library's message
 MAX_ID = 2**31 - 1  # ids are stored as uint16 or int32
-# A vocabulary may have the word, but with a whole number after it.
-DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
+COMMENT = re.compile(r"{#.*?#}", re.DOTALL)  # of a template
 # Tokens of roles, if no file names them.
 COMMON_NAMES = {
     "pad_id": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
@@ -91,7 +93,7 @@ class TokenizerFiles:
     path: str  # of the tokenizer.json, or its name on the Hub
     folder: str  # or the name on the Hub
     tokenizer_json: bytes
-    beside: Mapping[str, bytes]  # those that exist, by name
+    beside: Mapping[str, str]  # those that exist, by name
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -100,45 +102,52 @@ class TokenizerFiles:
         Raises:
             DataError: one is not a JSON object.
         """
-        config, tokens_map = map(self._parse, (CONFIG, TOKENS_MAP))
-        return {**config, **({} if ADDED in config else tokens_map)}
+        settings: dict[str, Any] = {}
+        for name in (CONFIG, TOKENS_MAP):
+            path = f"{self.folder}/{name}"
+            try:
+                found = json.loads(self.beside.get(name, "{}"))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: not JSON ({error})") from error
+            if not isinstance(found, dict):
+                raise DataError(f"{path}: {quote(found)}, expected an object")
+            settings |= {} if ADDED in settings else found
+        return settings
+
+    @functools.cached_property
+    def tokens(self) -> list[tuple[str, str, bool]]:
+        """The tokens that the files name: the name, if any, the text, and whether it is special."""
+        found = []
+        roles = {name: it for name, it in self.settings.items() if name.endswith("_token")}
+        for key, group in {"": roles, **self.settings}.items():
+            if key not in GROUPS:
+                continue
+            named = dict(enumerate(group)) if isinstance(group, list) else group
+            for name, it in named.items() if isinstance(named, dict) else ():
+                text, is_special = it, key != ADDED
+                if isinstance(it, dict):
+                    text, is_special = it.get("content"), is_special or it.get("special") is True
+                if isinstance(text, str) and text:  # of a list or of ids, the name is a number
+                    found.append((name if str(name).isidentifier() else "", text, is_special))
+        return found
 
     @property
     def named_tokens(self) -> dict[str, str]:
         """The special tokens that have a name, such as bos_token."""
-        named = {name: it for name, it in self.settings.items() if name.endswith("_token")}
-        for name in NAMED:
-            if isinstance(self.settings.get(name), dict):
-                named |= self.settings[name]
-        spelled = {name: _spell(token) for name, token in named.items()}
-        return {name: token for name, token in spelled.items() if token is not None}
+        return {name: token for name, token, _ in self.tokens if name}
 
-    @property
-    def special_tokens(self) -> list[str]:
-        """The special tokens that the files name, those without a name too."""
-        lists = [self.settings.get(name) for name in LISTS]
-        listed = [_spell(token) for it in lists if isinstance(it, list) for token in it]
-        added = [_spell(token) for token in self._added if token.get("special")]
-        found = [*self.named_tokens.values(), *listed, *added]
-        return [token for token in dict.fromkeys(found) if token]
-
-    def find_missing(
-        self, known: Collection[str], source: str, literals: Collection[str]
-    ) -> str | None:
+    def find_missing(self, known: Collection[str], template: str) -> str | None:
         """Return a token that a chat template writes and that tokenizer.json does not have.
 
         Args:
             known: the added tokens of tokenizer.json.
-            source: of the template.
-            literals: the texts in it.
         """
-        for token in (*self.special_tokens, *map(_spell, self._added)):
-            names = [name for name, named in self.named_tokens.items() if named == token]
-            if token and token not in known:
-                is_written = any(token in text for text in literals)
-                is_named = any(re.search(rf"\b{re.escape(name)}\b", source) for name in names)
-                if is_written or is_named:
-                    return token
+        source = COMMENT.sub("", template)
+        for name, token, _ in self.tokens:
+            if token not in known and (
+                token in source or (name and re.search(rf"\b{re.escape(name)}\b", source))
+            ):
+                return token
         return None
 
     def describe(self) -> Vocabulary:
@@ -149,34 +158,6 @@ class TokenizerFiles:
         except DataError as error:
             what = error.message.removeprefix(f"{NAME}: ")
             raise DataError(f"{self.path}: {what}", error.hint) from error
-
-    def read_text(self, name: str) -> str:
-        """Return the text of a file that exists."""
-        return decode_file(self.beside[name], f"{self.folder}/{name}")
-
-    @property
-    def _added(self) -> list[dict[str, Any]]:
-        added = self.settings.get(ADDED)
-        tokens = added.values() if isinstance(added, dict) else ()
-        return [token for token in tokens if isinstance(token, dict)]
-
-    def _parse(self, name: str) -> dict[str, Any]:
-        if name not in self.beside:
-            return {}
-        path = f"{self.folder}/{name}"
-        try:
-            value = json.loads(self.read_text(name))
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: not JSON ({error})") from error
-        if not isinstance(value, dict):
-            raise DataError(f"{path}: {quote(value)}, expected an object")
-        return value
-
-
-def _spell(token: Any) -> str | None:
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else None
 
 
 def read_tokenizer(name: str, *, with_templates: bool = False) -> TokenizerFiles:
@@ -197,23 +178,25 @@ def read_tokenizer(name: str, *, with_templates: bool = False) -> TokenizerFiles
     path = path / NAME if path.is_dir() else path
     tokenizer_json = Input(str(path)).read()
     if tokenizer_json is not None:
-        contents = {file: read_file(path.parent / file) for file in beside}
-        found = {file: content for file, content in contents.items() if content is not None}
+        texts = {file: read_text(path.parent / file) for file in beside}
+        found = {file: text for file, text in texts.items() if text is not None}
         return TokenizerFiles(name, str(path), str(path.parent), tokenizer_json, found)
     is_odd = at(path).exists()  # a dangling link, a device or the like
     if is_odd or path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise OptionError(f"{path}: no such file{suggest_name(path)}", hint=HINT)
-    found = _download(name, beside)
-    return TokenizerFiles(name, str(path), name, found.pop(NAME), found)
+    files = _download(name, beside)
+    tokenizer_json = files.pop(NAME)
+    found = {file: _decode(content, f"{name}/{file}") for file, content in files.items()}
+    return TokenizerFiles(name, str(path), name, tokenizer_json, found)
 
 
-def read_file(path: Place) -> bytes | None:
-    """Return the content of a file; None if it does not exist."""
-    return Input(str(path)).read() if path.exists() else None
+def read_text(path: Place) -> str | None:
+    """Return the text of a file, None if it does not exist; raises DataError."""
+    content = Input(str(path)).read() if path.exists() else None
+    return None if content is None else _decode(content, str(path))
 
 
-def decode_file(content: bytes, path: str) -> str:
-    """Return the text of a file; raises DataError."""
+def _decode(content: bytes, path: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -249,11 +232,8 @@ def _download(name: str, optional: Iterable[str]) -> dict[str, bytes]:
                     "be reached",
                     hint=HINT,
                 ) from error
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise OptionError(
-                f"{name}: no such file or folder, and not found on the Hub: {reason[:200]}",
-                hint=HINT,
-            ) from error
+            what = f"no such file or folder, and not found on the Hub: {spell_error(error)}"
+            raise OptionError(f"{name}: {what}", hint=HINT) from error
         found[file] = Path(path).read_bytes()
         revision = revision or Path(path).parent.name  # snapshots/REVISION/tokenizer.json
     return found
@@ -342,15 +322,6 @@ def _build(tokenizer_json: bytes, allow_special_tokens: bool) -> tuple[Tokenizer
     return tokenizer, tuple(names)
 
 
-def without_dropout(tokenizer_json: bytes) -> bytes:
-    """Switch off BPE dropout, which would give different ids each time; change nothing else."""
-    if not DROPOUT.search(tokenizer_json):
-        return tokenizer_json
-    saved = json.loads(tokenizer_json)
-    saved["model"]["dropout"] = None
-    return json.dumps(saved, ensure_ascii=False).encode()
-
-
 @contextmanager
 def catch_failure(
     place: str = NAME, failure: type[Exception] = DataError, hint: str | None = None
@@ -366,8 +337,13 @@ def catch_failure(
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        what = " ".join(str(error).split())[:200] or type(error).__name__
-        raise failure(f"{place}: {what}", *([] if hint is None else [hint])) from error
+        what = f"{place}: {spell_error(error)}"
+        raise failure(what, *([] if hint is None else [hint])) from error
+
+
+def spell_error(error: BaseException) -> str:
+    """Return the message of a library's error on one line, shortened."""
+    return " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
 
 
 def _is_tokenizer(data: bytes) -> bool:
@@ -427,7 +403,7 @@ def describe_vocabulary(
         vocab_size=len(ids),
         max_id=max_id,
         **roles,
-        special_tokens=tuple(token.content for _, token in added if token.special),
+        special_tokens=tuple(list_special_tokens(tokenizer_json).values()),
         added_tokens=tuple(token.content for _, token in added),
     )
 
@@ -507,23 +483,21 @@ def find_affixes(
         OptionError: bos or eos is not in the vocabulary.
         DataError: the template does more than add a prefix and a suffix.
     """
-    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
-    template = _apply_template(tokenizer) if add_special_tokens else Affixes()
-    prefix, suffix = template.prefix, template.suffix
+    prefix, suffix = _apply_template(tokenizer_json) if add_special_tokens else ((), ())
     if bos is not None:
-        bos_id = _find_id(tokenizer, bos)
+        bos_id = _find_id(tokenizer_json, bos)
         prefix = prefix if prefix[:1] == (bos_id,) else (bos_id, *prefix)
     if eos is not None:
-        eos_id = _find_id(tokenizer, eos)
+        eos_id = _find_id(tokenizer_json, eos)
         suffix = suffix if suffix[-1:] == (eos_id,) else (*suffix, eos_id)
     return Affixes(prefix, suffix)
 
 
-def _find_id(tokenizer: Tokenizer, token: str) -> int:
+def _find_id(tokenizer_json: bytes, token: str) -> int:
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     id_: int | None = tokenizer.token_to_id(token)
     if id_ is None:
-        added = tokenizer.get_added_tokens_decoder().values()
-        special = join_items(quote(known.content) for known in added if known.special)
+        special = join_items(map(quote, list_special_tokens(tokenizer_json).values()))
         raise OptionError(
             f"token {quote(token)}: not in the tokenizer's vocabulary",
             hint=f"pass one of its special tokens: {special}" if special else None,
@@ -531,10 +505,11 @@ def _find_id(tokenizer: Tokenizer, token: str) -> int:
     return id_
 
 
-def _apply_template(tokenizer: Tokenizer) -> Affixes:
+def _apply_template(tokenizer_json: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return what the template puts around a text of one token: it does not depend on the text."""
     import tokenizers
 
+    tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=False)
     words = tokenizers.models.WordLevel({"text": 0}, unk_token="text")  # noqa: S106
     with catch_failure():
         whole = tokenizer.post_process(tokenizers.Tokenizer(words).encode("text"))
@@ -545,4 +520,4 @@ def _apply_template(tokenizer: Tokenizer) -> Affixes:
             "text",
             hint="pass --no-add-special-tokens",
         )
-    return Affixes(tuple(whole.ids[: places[0]]), tuple(whole.ids[places[0] + 1 :]))
+    return tuple(whole.ids[: places[0]]), tuple(whole.ids[places[0] + 1 :])

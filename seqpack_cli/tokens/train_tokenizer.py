@@ -9,7 +9,7 @@ differently each time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.checks import check_options_used, find_input
 from seqpack_cli.corpus.fields import MESSAGES_FIELD, FieldText
@@ -18,13 +18,9 @@ from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
 from seqpack_cli.corpus.records import iter_records
 from seqpack_cli.corpus.sources import Source, SourceRange, spool_standard_input
-from seqpack_cli.errors import (
-    DataError,
-    join_items,
-)
+from seqpack_cli.errors import DataError, join_items
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import parse_file, publish_alone
-from seqpack_cli.files.places import Place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.tokens.options import UNKNOWN, TrainTokenizerOptions
@@ -36,25 +32,6 @@ if TYPE_CHECKING:
 TEXTS_HINT = (
     "train on text: name a field of text with --text-field, or write the messages as lines first"
 )
-
-
-class _Recipe(NamedTuple):
-    """What a tokenizer of a model is made of: names of classes of `tokenizers`."""
-
-    model: str
-    pre_tokenizer: str
-    decoder: str | None
-    has_unknown: bool = True  # an argument of the model; Unigram's is one of its trainer
-
-
-# wordpiece is like BERT's, but keeps case and accents; unigram like SentencePiece's: a word begins
-# with a mark for the space before it.
-RECIPES = {
-    "bpe": _Recipe("BPE", "ByteLevel", "ByteLevel", has_unknown=False),
-    "wordpiece": _Recipe("WordPiece", "BertPreTokenizer", "WordPiece"),
-    "unigram": _Recipe("Unigram", "Metaspace", "Metaspace", has_unknown=False),
-    "wordlevel": _Recipe("WordLevel", "Whitespace", None),
-}
 
 
 @takes_options(options=TrainTokenizerOptions)
@@ -82,23 +59,15 @@ def train_tokenizer(
             tokens and bytes.
         DataError: a record cannot be read, or the trainer fails.
         FolderError: another file would be replaced.
-        MachineError: tokenizers 1.x is installed, which has no trainers.
     """
     options, progress = options or TrainTokenizerOptions(), progress or Progress()
     output = parse_file(output)
-    names = list_inputs(inputs, options.files)
-    with publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file:
-        tokenizer = _train(names, output.parent, options, progress)
-        file.write((tokenizer.to_str() + "\n").encode())
-    return tokenizer.get_vocab_size()
-
-
-def _train(
-    inputs: list[str], folder: Place, options: TrainTokenizerOptions, progress: Progress
-) -> Tokenizer:
-    """Train on the inputs; standard input is spooled into the folder."""
-    with spool_standard_input(inputs, folder) as spool:
-        files, file_format, notice = options.files, options.file_format, progress.on_notice
+    inputs, files = list_inputs(inputs, options.files), options.files
+    with (
+        publish_alone(output, TOKENIZER_FILE, overwrite=overwrite) as file,
+        spool_standard_input(inputs, output.parent) as spool,
+    ):
+        file_format, notice = options.file_format, progress.on_notice
         sources, _ = find_input(inputs, files, TEXT_FORMATS, file_format, notice, spool=spool)
         check_options_used(sources, document="line", text_field=options.documents.text_field)
         check_footers(sources)
@@ -107,7 +76,8 @@ def _train(
         hint = "pass a larger --vocab-size" if options.model == "unigram" else None
         with catch_failure(f"--model {options.model}", hint=hint):
             tokenizer.train_from_iterator(_iter_texts(sources, options, progress), trainer)
-    return tokenizer
+        file.write((tokenizer.to_str() + "\n").encode())
+    return tokenizer.get_vocab_size()
 
 
 def _iter_texts(
@@ -125,38 +95,61 @@ def _iter_texts(
                 has_text = has_text or bool(texts)
                 yield texts
         except DataError as error:
-            if MESSAGES_FIELD not in (error.hint or ""):
-                raise
-            raise DataError(error.message, hint=TEXTS_HINT) from error
+            hint = TEXTS_HINT if MESSAGES_FIELD in (error.hint or "") else error.hint
+            raise DataError(error.message, hint) from error
     if not has_text:
         raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
 
 
 def _make_untrained(options: TrainTokenizerOptions) -> tuple[Tokenizer, Any]:
-    """Return an empty tokenizer and its trainer."""
+    """Return an empty tokenizer and its trainer.
+
+    wordpiece is like BERT's, but keeps case and accents; unigram like SentencePiece's: a word
+    begins with a mark for the space before it.
+    """
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-    recipe, special_tokens = RECIPES[options.model], options.all_special_tokens
-    model = getattr(models, recipe.model)
-    tokenizer = tokenizers.Tokenizer(model(unk_token=UNKNOWN) if recipe.has_unknown else model())
-    tokenizer.pre_tokenizer = getattr(pre_tokenizers, recipe.pre_tokenizer)()
-    if recipe.decoder is not None:
-        tokenizer.decoder = getattr(decoders, recipe.decoder)()
-    given: dict[str, Any] = {"unk_token": UNKNOWN}
-    if options.model != "unigram":
-        given = {"min_frequency": options.min_frequency}
-    if options.model == "bpe":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        given["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
-    elif options.model == "wordpiece":
+    special_tokens, frequency = options.all_special_tokens, {"min_frequency": options.min_frequency}
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # Each character has two tokens: alone, and with "##" inside a word.
+    most_characters = max(1, (options.vocab_size - len(special_tokens)) // 2)
+    recipes: dict[str, tuple[Any, ...]] = {
+        "bpe": (
+            models.BPE(),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            decoders.ByteLevel(),
+            trainers.BpeTrainer,
+            {**frequency, "initial_alphabet": alphabet},
+        ),
+        "wordpiece": (
+            models.WordPiece(unk_token=UNKNOWN),
+            pre_tokenizers.BertPreTokenizer(),
+            decoders.WordPiece(),
+            trainers.WordPieceTrainer,
+            {**frequency, "limit_alphabet": most_characters},
+        ),
+        "unigram": (
+            models.Unigram(),
+            pre_tokenizers.Metaspace(),
+            decoders.Metaspace(),
+            trainers.UnigramTrainer,
+            {"unk_token": UNKNOWN},
+        ),
+        "wordlevel": (
+            models.WordLevel(unk_token=UNKNOWN),
+            pre_tokenizers.Whitespace(),
+            None,
+            trainers.WordLevelTrainer,
+            frequency,
+        ),
+    }
+    model, pre_tokenizer, decoder, trainer, given = recipes[options.model]
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    if options.model == "wordpiece":
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-        # each character has two tokens: alone, and with "##" inside a word
-        given["limit_alphabet"] = max(1, (options.vocab_size - len(special_tokens)) // 2)
-    trainer = getattr(trainers, f"{recipe.model.replace('BPE', 'Bpe')}Trainer")(
-        vocab_size=options.vocab_size,
-        special_tokens=special_tokens,
-        show_progress=False,
-        **given,
-    )
-    return tokenizer, trainer
+    common = {"vocab_size": options.vocab_size, "special_tokens": special_tokens}
+    return tokenizer, trainer(**common, **given, show_progress=False)
