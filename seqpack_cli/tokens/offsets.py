@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from seqpack_cli.tokens.decode import FALLBACK_BYTE
 from seqpack_cli.tokens.sequences import EncodedTexts
 from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.tokenizer import build_tokenizer, byte_of_character, catch_failure
-
-if TYPE_CHECKING:
-    pass
 
 # Unicode's White_Space, as tokenizers splits at it; Python has four more, \x1c to \x1f.
 SPACE_CHARACTERS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
