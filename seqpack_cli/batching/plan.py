@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,9 @@ import numpy as np
 from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.order import (
     BATCHES,
-    ArrayOrder,
-    ArrayRange,
     LengthOrder,
-    LengthRange,
     LengthsChangedError,
+    Order,
     Rows,
     WindowOrder,
     join_rows,
@@ -43,7 +41,7 @@ from seqpack_cli.batching.order import (
     shuffled,
     sort_within_batches,
 )
-from seqpack_cli.batching.rows import cut_by_tokens, fill_rows, round_up
+from seqpack_cli.batching.rows import cut_rows, fill_rows, round_up
 from seqpack_cli.batching.selection import (
     LAST_BATCH,
     OVERFLOW,
@@ -53,7 +51,6 @@ from seqpack_cli.batching.selection import (
     PartLengths,
     SourceCounts,
     Tally,
-    add_up,
     count_lengths,
     iter_parts,
     join_counts,
@@ -61,11 +58,7 @@ from seqpack_cli.batching.selection import (
 )
 from seqpack_cli.errors import check_positive
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import to_offsets
-
-Order = LengthOrder | WindowOrder | ArrayOrder
-Range = LengthRange | WindowOrder | ArrayRange
-
+from seqpack_cli.ranges import expand_ranges, to_offsets
 
 # The table of batches
 
@@ -97,10 +90,7 @@ class BatchTable:
     # Only where sequences are split:
     num_later_pieces: np.ndarray = field(default_factory=_empty)  # rows that continue a sequence
     num_split_sequences: np.ndarray = field(default_factory=_empty)  # with their second piece here
-    # Only of pairs, beside those of the encoder's side:
-    decoder_tokens: np.ndarray = field(default_factory=_empty)
-    decoder_cells: np.ndarray = field(default_factory=_empty)
-    decoder_longest: np.ndarray = field(default_factory=_empty)
+    decoder: BatchTable | None = None  # of pairs, the decoder's side of the same batches
 
     @classmethod
     def of_batches(
@@ -134,13 +124,13 @@ class BatchTable:
         """Concatenate tables; without any, return an empty table."""
         if len(tables) == 1:
             return tables[0]
-        columns = [column.name for column in fields(cls)]
-        return cls(
-            **{
-                name: np.concatenate([_empty(), *(getattr(table, name) for table in tables)])
-                for name in columns
-            }
-        )
+        joined: dict[str, Any] = {
+            name: np.concatenate([_empty(), *(getattr(table, name) for table in tables)])
+            for name in cls.__dataclass_fields__
+            if name != "decoder"
+        }
+        decoders = [table.decoder for table in tables if table.decoder is not None]
+        return cls(**joined, decoder=cls.join(decoders) if decoders else None)
 
     def __len__(self) -> int:
         """Return the number of rows of the table."""
@@ -166,22 +156,9 @@ class BatchTable:
         return num_sequences
 
     @property
-    def decoder(self) -> BatchTable | None:
-        """Return the table of the decoder's side; None where batches hold no pairs."""
-        if not len(self.decoder_tokens):
-            return None
-        return replace(
-            self.with_decoder(None),
-            num_tokens=self.decoder_tokens,
-            num_cells=self.decoder_cells,
-            longest=self.decoder_longest,
-        )
-
-    @property
     def sides(self) -> list[BatchTable]:
         """Return the table of each side: the encoder's and the decoder's, or the only one."""
-        decoder = self.decoder
-        return [self] if decoder is None else [self, decoder]
+        return [self] if self.decoder is None else [self, self.decoder]
 
     @property
     def widths(self) -> np.ndarray:
@@ -199,26 +176,6 @@ class BatchTable:
     def padding_ratio(self) -> float:
         """Return the share of padding cells in all batches together."""
         return 1 - self.add_up(self.num_tokens) / max(self.add_up(self.num_cells), 1)
-
-    def with_decoder(self, decoder: BatchTable | None) -> BatchTable:
-        """Return the table with the decoder's side of the same batches; None removes it."""
-        columns = [_empty()] * 3
-        if decoder is not None:
-            columns = [decoder.num_tokens, decoder.num_cells, decoder.longest]
-        return replace(
-            self, decoder_tokens=columns[0], decoder_cells=columns[1], decoder_longest=columns[2]
-        )
-
-    def fill_up(self, num_rows: int) -> BatchTable:
-        """Return the table with filler rows in each batch, up to a number of rows."""
-        filled = replace(
-            self,
-            num_rows=np.full_like(self.num_rows, num_rows),
-            num_filler_rows=num_rows - self.num_real_rows,
-            num_cells=self.widths * num_rows,
-        )
-        decoder = self.decoder
-        return filled if decoder is None else filled.with_decoder(decoder.fill_up(num_rows))
 
     def add_up(self, column: np.ndarray) -> int:
         """Return the sum of a column over all batches, 0 for an empty column."""
@@ -238,34 +195,34 @@ class BatchTable:
         """Return one table for the batches between each two neighbouring cuts.
 
         Args:
-            cuts: batch numbers, counted through this table, ascending.
+            cuts: batch numbers, counted through this table, each larger than the one before.
         """
         offsets = to_offsets(self.counts)
-        firsts = (np.searchsorted(offsets, cuts, "right") - 1).tolist()
-        ends = np.searchsorted(offsets, cuts, "left").tolist()
+        firsts = (np.searchsorted(offsets, cuts[:-1], "right") - 1).tolist()
+        ends = np.searchsorted(offsets, cuts[1:]).tolist()
         tables = []
-        for place, (first, last) in enumerate(pairwise(cuts)):
-            rows = slice(firsts[place], ends[place + 1] * (last > first))
-            begins = np.maximum(offsets[:-1][rows], first)
-            counts = np.minimum(offsets[1:][rows], last) - begins
-            tables.append(self.take(rows)._skip(begins - offsets[:-1][rows], counts))
+        for (first, last), place, end in zip(pairwise(cuts), firsts, ends, strict=True):
+            begins = offsets[place:end]
+            num_skipped = np.maximum(first - begins, 0)
+            counts = np.minimum(offsets[place + 1 : end + 1], last) - begins - num_skipped
+            tables.append(self.take(slice(place, end))._skip(num_skipped, counts))
         return tables
 
     def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
-        """Apply a function to every column that is not empty."""
-        columns = {column.name: getattr(self, column.name) for column in fields(self)}
-        return BatchTable(
-            **{name: change(column) if len(column) else column for name, column in columns.items()}
-        )
+        """Apply a function to every column that is not empty, of each side."""
+        changed: dict[str, Any] = {
+            name: change(column)
+            for name, column in vars(self).items()
+            if name != "decoder" and len(column)
+        }
+        decoder = None if self.decoder is None else self.decoder._apply(change)
+        return replace(self, **changed, decoder=decoder)
 
     def _skip(self, num_skipped: np.ndarray, counts: np.ndarray) -> BatchTable:
         """Return `counts` batches of each row of the table, after the first `num_skipped`."""
-        return replace(
-            self,
-            starts=self.starts + num_skipped * self.num_real_rows,
-            counts=counts,
-            index=self.index + num_skipped[: len(self.index)],
-        )
+        decoder = None if self.decoder is None else self.decoder._skip(num_skipped, counts)
+        starts = self.starts + num_skipped * self.num_real_rows
+        return replace(self, starts=starts, counts=counts, decoder=decoder)
 
 
 # The limits of a batch
@@ -302,18 +259,14 @@ class Limits:
         >>> Limits(max_tokens=6, count="max").cut(np.array([3, 2, 1]), np.array([1, 4, 2])).tolist()
         [0, 2, 3]
         """
-        num_rows = len(sides[0])
-        most_rows, max_tokens = self.batch_size or max(num_rows, 1), self.max_tokens
-        if max_tokens is None or not num_rows:
+        num_rows, most_rows = len(sides[0]), self.batch_size or max(len(sides[0]), 1)
+        if self.max_tokens is None:
             return np.append(np.arange(0, num_rows, most_rows), num_rows)
         costs = [round_up(side, self.multiple) for side in sides]
         if len(costs) > 1 and self.padded == (self.count == "max"):
             # the widest of both sides, or the tokens of both, as if they were of one
             costs = [np.maximum(*costs) if self.padded else np.add(*costs, dtype=np.int64)]
-        if len(costs) == 1:
-            cut = _cut_by_cells if self.padded else cut_by_tokens
-            return cut(costs[0], most_rows, max_tokens)
-        return _cut_pairs(costs, most_rows, max_tokens, padded=self.padded)
+        return cut_rows(costs, most_rows, self.max_tokens, padded=self.padded)
 
     def cut_runs(self, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Cut runs of equal lengths into batches, as `cut` cuts their sequences.
@@ -331,60 +284,54 @@ class Limits:
         [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
         """
         needed = round_up(lengths, self.multiple)
-        found, max_tokens = array("q"), self.max_tokens
         most_rows = self.batch_size or int(counts.sum())
-        start = num_rows = num_tokens = widest = 0  # of the unfinished batch
+        max_tokens = self.max_tokens or most_rows * int(needed.max(initial=0))
+        found, start = array("q"), 0
+        num_rows = num_tokens = widest = 0  # of the open batch
         for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
             left = count
-            if num_rows:
-                room = most_rows - num_rows
-                if max_tokens is not None and self.padded:
-                    room = min(room, max_tokens // widest - num_rows)
-                elif max_tokens is not None:
-                    room = min(room, (max_tokens - num_tokens) // length)
-                taken = min(room, left)
-                num_rows, num_tokens, left = (
-                    num_rows + taken,
-                    num_tokens + taken * length,
-                    left - taken,
-                )
-                if not left:
+            while left:
+                widest = widest or length
+                most = num_rows + (max_tokens - num_tokens) // length
+                most = min(most_rows, max_tokens // widest if self.padded else most)
+                if num_rows == most:  # no more fit: close it
+                    size, number = num_rows, 1
+                    num_rows = num_tokens = widest = 0
+                elif not num_rows and left > most:  # the last one stays open: a shorter one may fit
+                    size, number = most, (left - 1) // most
+                    left -= size * number
+                else:
+                    taken = min(most - num_rows, left)
+                    num_rows, num_tokens = num_rows + taken, num_tokens + taken * length
+                    left -= taken
                     continue
-                found.extend((start, num_rows, 1))
-                start += num_rows
-            most = most_rows if max_tokens is None else min(most_rows, max_tokens // length)
-            num_full = (left - 1) // most  # the last one stays open: a shorter sequence may fit
-            if num_full:
-                found.extend((start, most, num_full))
-                start += num_full * most
-            num_rows = left - num_full * most
-            num_tokens, widest = num_rows * length, length
+                found.extend((start, size, number))
+                start += size * number
         if num_rows:
             found.extend((start, num_rows, 1))
         return np.array(found, np.int64).reshape(-1, 3).T
 
     def is_full(self, batch: BatchTable) -> bool:
         """Return whether a table's only batch has no room for another row of single tokens."""
-        num_rows = int(batch.num_rows[0])
-        if self.batch_size is not None and num_rows >= self.batch_size:
+        num_rows = int(batch.num_rows[0]) + 1
+        if self.batch_size is not None and num_rows > self.batch_size:
             return True
-        if self.max_tokens is None:
-            return False
-        if self.padded:
-            widths = (int(round_up(side.longest, self.multiple)[0]) for side in batch.sides)
-            return (num_rows + 1) * self.cost(widths) > self.max_tokens
-        return self.cost(int(side.num_tokens[0]) + 1 for side in batch.sides) > self.max_tokens
+        costs = (
+            int((side.widths * num_rows if self.padded else side.num_tokens + 1)[0])
+            for side in batch.sides
+        )
+        return self.max_tokens is not None and self.cost(costs) > self.max_tokens
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
         if not self.padded or not len(table):
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
-        sides = [
+        table, *others = (
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
-        ]
-        return sides[0] if len(sides) == 1 else sides[0].with_decoder(sides[1])
+        )
+        return replace(table, decoder=others[0]) if others else table
 
 
 def make_limits(
@@ -436,42 +383,6 @@ def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
             limit = budget // multiple * multiple
             tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens"))
     return tests
-
-
-def _cut_by_cells(lengths: np.ndarray, most_rows: int, max_tokens: int) -> np.ndarray:
-    starts = array("q", [0])
-    start = longest = 0
-    size = LIMITS.sequences_per_block
-    for block in range(0, len(lengths), size):
-        for row, length in enumerate(lengths[block : block + size].tolist(), block):
-            if length > longest:
-                longest = length
-            if longest * (row - start + 1) > max_tokens or row - start == most_rows:
-                start, longest = row, length
-                starts.append(row)
-    return np.append(np.frombuffer(starts, np.int64), len(lengths))
-
-
-def _cut_pairs(
-    sides: Sequence[np.ndarray], most_rows: int, max_tokens: int, *, padded: bool
-) -> np.ndarray:
-    """Cut where the tokens of either side, or the cells of both, go beyond the budget."""
-    starts = array("q", [0])
-    start = encoder = decoder = 0  # tokens of each side, or widths
-    size = LIMITS.sequences_per_block
-    for block in range(0, len(sides[0]), size):
-        columns = (side[block : block + size].tolist() for side in sides)
-        for row, (length, other) in enumerate(zip(*columns, strict=True), block):
-            if padded:
-                encoder, decoder = max(encoder, length), max(decoder, other)
-                cost = (encoder + decoder) * (row - start + 1)
-            else:
-                encoder, decoder = encoder + length, decoder + other
-                cost = max(encoder, decoder)
-            if cost > max_tokens or row - start == most_rows:
-                start, encoder, decoder = row, length, other
-                starts.append(row)
-    return np.append(np.frombuffer(starts, np.int64), len(sides[0]))
 
 
 # Buckets
@@ -609,10 +520,10 @@ class ShardRows:
 
 @dataclass(frozen=True)
 class PlannedRows:
-    """The batches of one task, and the range in which their rows are found."""
+    """The batches of one task, and the order in which their rows are found."""
 
     table: BatchTable
-    span: Range  # may hold rows of other tasks too
+    order: Order
 
     def find(self, source: PartLengths) -> ShardRows:
         """Find the rows in the source that was planned.
@@ -621,18 +532,26 @@ class PlannedRows:
             LengthsChangedError: its lengths are not those of the plan.
         """
         batches = self.table.expand()
-        rows = self.span.find(source, batches.starts, batches.num_real_rows)
+        rows = self.order.find(source, batches.starts, batches.num_real_rows)
         offsets = to_offsets(batches.num_real_rows)
         num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
         if not np.array_equal(num_tokens, batches.num_tokens):
             raise LengthsChangedError
-        decoder = None
-        if rows.decoder_indices is not None and rows.decoder_lengths is not None:
-            sizes = offsets, batches.decoder_cells, batches.num_filler_rows
-            decoder = ShardRows(rows.decoder_indices, rows.decoder_lengths, *sizes)
-        sizes = offsets, batches.num_cells, batches.num_filler_rows
+        decoder, fillers = None, batches.num_filler_rows
+        if rows.decoder is not None and batches.decoder is not None:
+            sizes = offsets, batches.decoder.num_cells, fillers
+            decoder = ShardRows(rows.decoder.indices, rows.decoder.lengths, *sizes)
         pieces = rows.piece_starts, rows.row_indices, rows.continues
+        sizes = offsets, batches.num_cells, fillers
         return ShardRows(rows.indices, rows.lengths, *sizes, *pieces, decoder=decoder)
+
+    def __reduce__(self) -> tuple[type[PlannedRows], tuple[BatchTable, Order]]:
+        """Pickle an order in memory with only the rows of this task."""
+        table, order = self.table, self.order
+        if isinstance(order, Rows):
+            order = order.take(expand_ranges(table.starts, table.num_real_rows))
+            table = replace(table, starts=to_offsets(table.num_real_rows)[:-1])
+        return PlannedRows, (table, order)
 
 
 @dataclass(frozen=True)
@@ -657,10 +576,7 @@ class Plan:
         Args:
             cuts: the first batch of each task, and the end of the last one.
         """
-        tables = self.table.cut(cuts)
-        runs = [(table.starts, table.num_real_rows * table.counts) for table in tables]
-        ranges: Iterator[Range] = self.order.iter_ranges(runs)
-        return [PlannedRows(table, span) for table, span in zip(tables, ranges, strict=True)]
+        return [PlannedRows(table, self.order) for table in self.table.cut(cuts)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -710,7 +626,7 @@ def plan_batches(
         order: Order
         seeded = replace(options, seed=seed)
         if options.shares_rows:
-            return _cut_rows(found, longest, seeded)
+            return _cut_shared(found, longest, seeded)
         if pairs is not None or needs_array(options, len(rounds)):
             order, tables = _cut_arrays(found, pairs, seeded, limits)
         else:
@@ -722,10 +638,8 @@ def plan_batches(
     def count(counts: SourceCounts, side: int, decoder: Plan | None = None) -> Plan:
         left_out = dict(counts.left_out)
         if options.last_batch == "drop":  # listed even if it is 0
-            sides = (batch.sides[side] for batch in dropped)
-            left_out[LAST_BATCH] = add_up(
-                (int(batch.num_rows[0]), int(batch.num_tokens[0])) for batch in sides
-            )
+            last = BatchTable.join(dropped).sides[side]
+            left_out[LAST_BATCH] = int(last.num_rows.sum()), int(last.num_tokens.sum())
         return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
 
     order, table = _join_rounds(
@@ -748,20 +662,19 @@ def _check_fits(
     source: PartLengths, pairs: PairLengths | None, kept: LengthCounts, options: ResolvedOptions
 ) -> None:
     """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
-    for test in list_fits(options, 1 if pairs is None else 2):
-        if options.overflow == "drop" or (pairs is None and test.holds(kept.lengths).all()):
+    for test in list_fits(options, 1 if pairs is None else 2) if options.overflow != "drop" else ():
+        if pairs is None and test.holds(kept.lengths).all():
             continue
         sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
-        wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
-        if not len(wrong):
-            continue
         at_fault = sides if test.side is None else [sides[test.side]]
-        sizes = np.sum([side[wrong] for side in at_fault], axis=0, dtype=np.int64)
-        index = int(wrong[sizes.argmax()])
-        lengths = [int(side[index]) for side in sides]
-        if pairs is not None and test.side == 1:
-            index = int(pairs.indices[index])
-        raise OverlongError(index, lengths, test)
+        wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
+        if len(wrong):
+            sizes = np.array(at_fault, np.int64)[:, wrong].sum(0)
+            index = int(wrong[sizes.argmax()])
+            lengths = [int(side[index]) for side in sides]
+            if pairs is not None and test.side == 1:
+                index = int(pairs.indices[index])
+            raise OverlongError(index, lengths, test)
 
 
 def _choose_keys(kept: LengthCounts, options: ResolvedOptions) -> list[Any] | None:
@@ -782,24 +695,29 @@ def _finish(
     last = table.take(slice(-1, None))
     if last_batch == "keep" or not len(last) or limits.is_full(last):
         return table
-    before = table.take(slice(0, -1))
-    if limits.batch_size is not None and last_batch == "pad":
-        return BatchTable.join([before, last.fill_up(limits.batch_size)])
-    dropped.append(last)
-    return before
+    if last_batch == "drop":
+        dropped.append(last)
+        return table.take(slice(0, -1))
+    for side in last.sides:  # views of the table
+        side.num_cells[:] = side.widths * limits.batch_size
+        side.num_filler_rows[:] = limits.batch_size - side.num_rows
+        side.num_rows[:] = limits.batch_size
+    return table
 
 
 def _join_rounds(rounds: Iterable[tuple[Order, BatchTable]]) -> tuple[Order, BatchTable]:
     """Put the rounds of a plan one after another."""
-    pieces, tables, num_rows = list[Rows](), [], 0
+    pieces, tables, num_rows = list[Rows](), list[BatchTable](), 0
     for order, table in rounds:
-        if not isinstance(order, ArrayOrder):  # the only round
+        if not isinstance(order, Rows):  # the only round
             return order, table
-        pieces.append(order.rows)
-        tables.append(replace(table, starts=table.starts + num_rows))
-        num_rows += len(order.rows.indices)
+        pieces.append(order)
+        for side in table.sides:
+            side.starts[:] += num_rows
+        tables.append(table)
+        num_rows += len(order.indices)
         del order
-    return ArrayOrder(join_rows(pieces)), BatchTable.join(tables)
+    return join_rows(pieces), BatchTable.join(tables)
 
 
 # Batches in length order, from counts of lengths
@@ -812,15 +730,15 @@ def _cut_counted(
     window = options.window or (1 if options.order == "none" else None)
     if window is None or window >= kept.num_sequences:
         return LengthOrder(kept), _cut_lengths(kept, limits)
-    num_kept = np.zeros(len(source.part_offsets) - 1, np.int64)
+    num_kept = list[int]()
 
-    def find_kept(number: int, lengths: np.ndarray) -> np.ndarray:
-        kept = lengths[lengths > 0]
-        num_kept[number] = len(kept)
-        return kept
+    def iter_kept() -> Iterator[np.ndarray]:
+        for _, lengths in iter_parts(source):
+            kept = lengths[lengths > 0]
+            num_kept.append(len(kept))
+            yield kept
 
-    blocks = (find_kept(*part) for part in iter_parts(source))
-    table = cut_windows(blocks, options.window, limits[0])
+    table = cut_windows(iter_kept(), options.window, limits[0])
     return WindowOrder(to_offsets(num_kept), options.window), [table]
 
 
@@ -872,43 +790,38 @@ def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits
         blocks: the lengths of the kept sequences in any number of arrays, int32.
         window: sort each run of this many sequences by length; None sorts none.
     """
-    pieces, start = [], 0
-    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the unfinished batch comes first
-    for block in _sort_windows(blocks, window):
-        waiting.append(block)
-        num_waiting += len(block)
-        if num_waiting < len(waiting[0]):
-            continue  # or a long batch would be copied with every block
-        lengths = np.concatenate(waiting)
-        offsets = limits.cut(lengths)
-        pieces.append(BatchTable.of_batches(lengths, offsets[:-1], first_row=start))
-        waiting, num_waiting = [lengths[offsets[-2] :]], 0
-        start += int(offsets[-2])
-    lengths = np.concatenate(waiting)
-    if len(lengths):
-        pieces.append(BatchTable.of_batches(lengths, limits.cut(lengths), first_row=start))
+    pieces, start = list[BatchTable](), 0
+    unfinished = np.empty(0, np.int32)  # the last batch
+    size = max(LIMITS.rows_per_block, limits.batch_size or limits.max_tokens or 1)
+    for waiting in _join_blocks(blocks, -(-size // (window or 1)) * (window or 1)):
+        lengths = waiting
+        if window is not None:
+            lengths = np.zeros(-(-len(waiting) // window) * window, np.int32)
+            np.negative(waiting, out=lengths[: len(waiting)])
+            lengths.reshape(-1, window).sort(axis=1)  # the zeros stay at the end of the last one
+            lengths = -lengths[: len(waiting)]
+        lengths = np.concatenate([unfinished, lengths])
+        offsets = limits.cut(lengths)[:-1]
+        pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
+        unfinished = lengths[offsets[-1] :]
+        start += int(offsets[-1])
+    last = np.array([0, len(unfinished)])
+    pieces.append(BatchTable.of_batches(unfinished, last, first_row=start))
     return BatchTable.join(pieces)
 
 
-def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
-    """Join blocks into whole windows, the last one shorter, and sort each, longest first."""
-    step, num_waiting = window or 1, 0
-    waiting = list[np.ndarray]()
-    for block in chain(blocks, [None]):
-        if block is not None:
-            waiting.append(block)
-            num_waiting += len(block)
-        if not num_waiting or (block is not None and num_waiting < step):
-            continue
-        lengths = -np.concatenate(waiting)
-        num_sorted = num_waiting // step * step
-        if window is not None:
-            lengths[:num_sorted].reshape(-1, window).sort(axis=1)
-        if block is None:
-            lengths[num_sorted:].sort()
-            num_sorted = num_waiting
-        yield -lengths[:num_sorted]
-        waiting, num_waiting = [-lengths[num_sorted:]], num_waiting - num_sorted
+def _join_blocks(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Yield arrays of one size with the numbers of all blocks; the last one may be shorter."""
+    waiting, num_waiting = list[np.ndarray](), 0
+    for block in blocks:
+        while num_waiting + len(block) >= size:
+            end = size - num_waiting
+            yield np.concatenate([*waiting, block[:end]])
+            block, waiting, num_waiting = block[end:], [], 0
+        waiting.append(block)
+        num_waiting += len(block)
+    if num_waiting:
+        yield np.concatenate(waiting)
 
 
 # Batches, and rows that sequences share, from the lengths of all sequences
@@ -919,7 +832,7 @@ def _cut_arrays(
     pairs: PairLengths | None,
     options: ResolvedOptions,
     limits: Sequence[Limits],
-) -> tuple[ArrayOrder, list[BatchTable]]:
+) -> tuple[Rows, list[BatchTable]]:
     """Order the kept sequences or pairs, and cut each bucket into batches.
 
     Args:
@@ -934,41 +847,44 @@ def _cut_arrays(
     if len(limits) > 1:
         numbers = find_limits(limits, *(side[order] for side in sides)).astype(np.uint16)
         bounds = to_offsets(np.bincount(numbers, minlength=len(limits))).tolist()
-        if (numbers[1:] < numbers[:-1]).any():
-            order = order[np.argsort(numbers, kind="stable")]
+        order = order[np.argsort(numbers, kind="stable")]
         del numbers
-    found, tables = [side[order] for side in sides], []
+    found, tables = [side[order] for side in sides], list[BatchTable]()
     for (start, end), limit in zip(pairwise(bounds), limits, strict=True):
         of_bucket = [side[start:end] for side in found]
         offsets = limit.cut(*of_bucket)
         if options.order == "none" or options.window is not None:
             sort_within_batches(order[start:end], of_bucket, offsets)
-        each = [BatchTable.of_batches(side, offsets, first_row=start) for side in of_bucket]
-        tables.append(each[0] if pairs is None else each[0].with_decoder(each[1]))
-    if pairs is None:
-        return ArrayOrder(Rows(order, found[0])), tables
-    decoder = {"decoder_indices": pairs.indices[order], "decoder_lengths": found[1]}
-    return ArrayOrder(Rows(order, found[0], **decoder)), tables
+        table, *others = (
+            BatchTable.of_batches(side, offsets, first_row=start) for side in of_bucket
+        )
+        tables.append(replace(table, decoder=others[0] if others else None))
+    decoder = None if pairs is None else Rows(pairs.indices[order], found[1])
+    return Rows(order, found[0], decoder=decoder), tables
 
 
-def _cut_rows(
+def _cut_shared(
     source: PartLengths, longest: int, options: ResolvedOptions
-) -> tuple[ArrayOrder, BatchTable]:
+) -> tuple[Rows, BatchTable]:
     """Fill the rows that the kept sequences share, and put them into batches.
 
     A batch of `varlen` is one row, or N rows of one length, filled up with padding. A batch of
     `streams` has the next row of each of B streams.
     """
-    rows, row_offsets = fill_rows(_list_rows(source.lengths, options), longest, options)
+    lengths, order = source.lengths, _choose_order(source.lengths, options)
+    rows, row_offsets = fill_rows(Rows(order, lengths[order]), longest, options)
     offsets, num_rows = row_offsets, options.batch_size
     if num_rows is not None:
         offsets = np.append(row_offsets[:-1:num_rows], row_offsets[-1])
     table = BatchTable.of_batches(rows.lengths, offsets)
     if not len(table):
-        return ArrayOrder(rows), table
+        return rows, table
+
+    def add_up(column: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(column, offsets[:-1], dtype=np.int64)
+
     if num_rows is None:
-        rounded = round_up(rows.lengths, options.align_sequences)
-        num_cells = np.add.reduceat(rounded, offsets[:-1], dtype=np.int64)
+        num_cells = add_up(round_up(rows.lengths, options.align_sequences))
     else:
         num_cells = np.full(len(table), num_rows * options.row_length)
         if options.last_batch == "keep" and not options.carries_state:
@@ -977,17 +893,9 @@ def _cut_rows(
     table = replace(table, num_cells=num_cells)
     if rows.piece_starts is not None:
         is_later = rows.piece_starts > 0
-        is_second = is_later & (rows.piece_starts <= options.row_length)
-        later, second = (
-            np.add.reduceat(mask, offsets[:-1], dtype=np.int64) for mask in (is_later, is_second)
-        )
-        table = replace(table, num_later_pieces=later, num_split_sequences=second)
-    return ArrayOrder(rows), table
-
-
-def _list_rows(lengths: np.ndarray, options: ResolvedOptions) -> Rows:
-    order = _choose_order(lengths, options)
-    return Rows(order, lengths[order])
+        second = add_up(is_later & (rows.piece_starts <= options.row_length))
+        table = replace(table, num_later_pieces=add_up(is_later), num_split_sequences=second)
+    return rows, table
 
 
 def _choose_order(lengths: np.ndarray, options: ResolvedOptions) -> np.ndarray:

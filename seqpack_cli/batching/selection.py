@@ -52,10 +52,9 @@ class PartLengths(Protocol):
 
 
 def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number and the lengths of each part that is not empty, from part `first` on."""
+    """Yield the number and the lengths of each part, from part `first` on."""
     for number in range(first, len(source.part_offsets) - 1):
-        if source.part_offsets[number + 1] > source.part_offsets[number]:
-            yield number, source.part_lengths(number)
+        yield number, source.part_lengths(number)
 
 
 # Counts of lengths: without shuffling they are enough to plan batches in length order
