@@ -77,7 +77,7 @@ def sort_within_batches(
     """
     blocks = np.arange(0, batch_offsets[-1], LIMITS.rows_per_block)
     cuts = np.append(np.searchsorted(batch_offsets, blocks), len(batch_offsets) - 1)
-    for first, last in pairwise(np.unique(cuts).tolist()):
+    for first, last in pairwise(sorted({*cuts.tolist()})):
         rows = slice(*batch_offsets[[first, last]].tolist())
         batch = np.repeat(np.arange(last - first), np.diff(batch_offsets[first : last + 1])) << 32
         for lengths in reversed(sides):
@@ -226,17 +226,16 @@ _found: WeakKeyDictionary[PartLengths, tuple[int, Rows]] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class WindowOrder:
-    """All kept sequences in the order of the store, each window sorted by length, if any."""
+    """All kept sequences in the order of the store, each window sorted by length."""
 
     offsets: np.ndarray  # int64[parts + 1]: number of kept sequences before each part
-    window: int | None
+    window: int  # 1: the order of the store
 
     def find(self, source: PartLengths, starts: np.ndarray, num_rows: np.ndarray) -> Rows:
         """Read the parts with the rows of some batches, sort each window, and then each batch."""
-        step = self.window or 1
         start, stop = _find_bounds(starts, num_rows)
-        start = start // step * step
-        stop = min(-(-stop // step) * step, int(self.offsets[-1]))
+        start = start // self.window * self.window
+        stop = min(-(-stop // self.window) * self.window, int(self.offsets[-1]))
         part = int(np.searchsorted(self.offsets, start, "right")) - 1
         pieces, end = [NO_ROWS], int(self.offsets[part])
         for number, lengths in iter_parts(source, part):
@@ -246,7 +245,7 @@ class WindowOrder:
             if end >= stop:
                 break
         rows = _join_found(pieces, stop - start)
-        if self.window is not None:
+        if self.window > 1:
             rows = rows.take(length_order(rows.lengths, window=self.window))
         rows = rows.take(expand_ranges(starts - start, num_rows))
         sort_within_batches(rows.indices, [rows.lengths], to_offsets(num_rows))

@@ -20,7 +20,7 @@ whatever the number of sequences.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -56,8 +56,6 @@ from seqpack_cli.batching.selection import (
     join_counts,
     test_side,
 )
-from seqpack_cli.errors import check_positive
-from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
 # The table of batches
@@ -94,21 +92,23 @@ class BatchTable:
 
     @classmethod
     def of_batches(
-        cls, lengths: np.ndarray, batch_offsets: np.ndarray, *, first_row: int = 0
+        cls,
+        lengths: np.ndarray,
+        batch_offsets: np.ndarray,
+        *decoder: np.ndarray,
+        first_row: int = 0,
     ) -> BatchTable:
         """Return a table of batches without filler or padding, with one row per batch.
 
         Args:
             lengths: of all rows.
             batch_offsets: int64[batches + 1], where in lengths each batch begins.
+            decoder: the lengths of the decoder's side of pairs.
             first_row: number of rows before these.
         """
         starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
-        num_tokens = longest = _empty()
-        if len(starts):
-            rows = lengths[: batch_offsets[-1]]
-            num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
-            longest = np.maximum.reduceat(rows, starts).astype(np.int64)
+        rows = lengths[: starts[-1] + num_rows[-1]] if len(starts) else _empty()
+        num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
         return cls(
             starts=starts + first_row,
             counts=np.ones_like(num_rows),
@@ -116,7 +116,10 @@ class BatchTable:
             num_filler_rows=np.zeros_like(num_rows),
             num_tokens=num_tokens,
             num_cells=num_tokens,
-            longest=longest,
+            longest=np.maximum.reduceat(rows, starts).astype(np.int64),
+            decoder=cls.of_batches(*decoder, batch_offsets, first_row=first_row)
+            if decoder
+            else None,
         )
 
     @classmethod
@@ -198,14 +201,13 @@ class BatchTable:
             cuts: batch numbers, counted through this table, each larger than the one before.
         """
         offsets = to_offsets(self.counts)
-        firsts = (np.searchsorted(offsets, cuts[:-1], "right") - 1).tolist()
-        ends = np.searchsorted(offsets, cuts[1:]).tolist()
         tables = []
-        for (first, last), place, end in zip(pairwise(cuts), firsts, ends, strict=True):
-            begins = offsets[place:end]
-            num_skipped = np.maximum(first - begins, 0)
-            counts = np.minimum(offsets[place + 1 : end + 1], last) - begins - num_skipped
-            tables.append(self.take(slice(place, end))._skip(num_skipped, counts))
+        for first, last in pairwise(cuts):
+            place = int(np.searchsorted(offsets, first, "right")) - 1
+            rows = slice(place, int(np.searchsorted(offsets, last)))
+            bounds = np.clip(offsets[place : rows.stop + 1], first, last)
+            skipped = bounds[:-1] - offsets[rows]
+            tables.append(self.take(rows)._skip(skipped, np.diff(bounds)))
         return tables
 
     def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
@@ -239,10 +241,6 @@ class Limits:
     key: tuple[int, ...] = ()  # of the bucket, the width of each side
     count: str | None = None  # of pairs: "max", the larger side, or "sum"
 
-    def cost(self, sides: Iterable[int]) -> int:
-        """Return what both sides of a pair cost together, or the only one."""
-        return sum(sides) if self.count == "sum" else max(sides)
-
     def cut(self, *sides: np.ndarray) -> np.ndarray:
         """Cut sequences or pairs into batches, in the given order.
 
@@ -268,120 +266,125 @@ class Limits:
             costs = [np.maximum(*costs) if self.padded else np.add(*costs, dtype=np.int64)]
         return cut_rows(costs, most_rows, self.max_tokens, padded=self.padded)
 
-    def cut_runs(self, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Cut runs of equal lengths into batches, as `cut` cuts their sequences.
+    def cut_counted(self, counted: LengthCounts, first_row: int) -> BatchTable:
+        """Cut sequences in length order into batches, as `cut` does, without looking at each.
+
+        Time and memory grow with the number of distinct lengths. Equal batches are one row of the
+        table, but for the last batch of all, which has its own.
 
         Args:
-            lengths: integers, one per run, none longer than the one before.
-            counts: sequences of each run, at least 1.
+            first_row: number of sequences before these.
 
-        Returns:
-            int64[3, N], one column for each group of equal batches: first row, rows of a batch, and
-            number of batches. Groups of several batches lie inside one run; the last batch of all
-            is a group of its own.
-
-        >>> Limits(batch_size=2).cut_runs(np.array([4, 3]), np.array([5, 2])).tolist()
-        [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
+        >>> counted = LengthCounts(np.array([4, 3]), np.array([5, 2]))
+        >>> table = Limits(batch_size=2).cut_counted(counted, 0)
+        >>> table.num_rows.tolist(), table.counts.tolist(), table.num_tokens.tolist()
+        ([2, 2, 1], [2, 1, 1], [8, 7, 3])
         """
-        needed = round_up(lengths, self.multiple)
-        most_rows = self.batch_size or int(counts.sum())
+        most_rows = self.batch_size or counted.num_sequences
+        needed = round_up(counted.lengths, self.multiple)
         max_tokens = self.max_tokens or most_rows * int(needed.max(initial=0))
-        found, start = array("q"), 0
-        num_rows = num_tokens = widest = 0  # of the open batch
-        for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
+        found, start = array("q"), first_row
+        num_rows = num_tokens = longest = widest = 0  # of the open batch
+        columns = counted.lengths.tolist(), needed.tolist(), counted.counts.tolist()
+        for length, width, count in zip(*columns, strict=True):
             left = count
             while left:
-                widest = widest or length
+                if not num_rows:
+                    longest, widest = length, width
                 most = num_rows + (max_tokens - num_tokens) // length
                 most = min(most_rows, max_tokens // widest if self.padded else most)
                 if num_rows == most:  # no more fit: close it
-                    size, number = num_rows, 1
-                    num_rows = num_tokens = widest = 0
+                    batches = 1, num_rows, num_tokens
+                    num_rows = num_tokens = 0
                 elif not num_rows and left > most:  # the last one stays open: a shorter one may fit
-                    size, number = most, (left - 1) // most
-                    left -= size * number
+                    batches = (left - 1) // most, most, most * length
+                    left -= batches[0] * most
                 else:
                     taken = min(most - num_rows, left)
                     num_rows, num_tokens = num_rows + taken, num_tokens + taken * length
                     left -= taken
                     continue
-                found.extend((start, size, number))
-                start += size * number
+                found.extend((start, *batches, longest))
+                start += batches[0] * batches[1]
         if num_rows:
-            found.extend((start, num_rows, 1))
-        return np.array(found, np.int64).reshape(-1, 3).T
+            found.extend((start, 1, num_rows, num_tokens, longest))
+        starts, counts, sizes, tokens, widest_rows = np.array(found, np.int64).reshape(-1, 5).T
+        return BatchTable(
+            starts=starts,
+            counts=counts,
+            num_rows=sizes,
+            num_filler_rows=np.zeros_like(sizes),
+            num_tokens=tokens,
+            num_cells=tokens,
+            longest=widest_rows,
+        )
 
     def is_full(self, batch: BatchTable) -> bool:
         """Return whether a table's only batch has no room for another row of single tokens."""
         num_rows = int(batch.num_rows[0]) + 1
         if self.batch_size is not None and num_rows > self.batch_size:
             return True
-        costs = (
+        costs = [
             int((side.widths * num_rows if self.padded else side.num_tokens + 1)[0])
             for side in batch.sides
-        )
-        return self.max_tokens is not None and self.cost(costs) > self.max_tokens
+        ]
+        cost = sum(costs) if self.count == "sum" else max(costs)
+        return self.max_tokens is not None and cost > self.max_tokens
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
         if not self.padded or not len(table):
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
-        table, *others = (
+        *others, table = (
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
         )
-        return replace(table, decoder=others[0]) if others else table
+        return replace(others[0], decoder=table) if others else table
 
 
 def make_limits(
     options: ResolvedOptions, keys: Sequence[int | Sequence[int]] | None
 ) -> list[Limits]:
     """Return the limits of each bucket, the largest first, or of all sequences without keys."""
-    limits = Limits(
-        options.batch_size,
-        options.max_tokens,
-        options.fills_rectangle,
-        options.pad_to_multiple,
-        count=options.count,
-    )
-    if keys is None:
-        return [limits]
-    of_buckets = []
-    for key in reversed(keys):
-        of_bucket = replace(limits, key=(key,) if isinstance(key, int) else tuple(key))
-        if options.fills_rectangle and options.max_tokens is not None:  # every row costs its key
-            most_rows = options.max_tokens // of_bucket.cost(of_bucket.key)
-            most_rows = min(options.batch_size or most_rows, most_rows)
-            of_bucket = replace(of_bucket, batch_size=most_rows, max_tokens=None)
-        of_buckets.append(of_bucket)
-    return of_buckets
+    made, is_padded, count = [], options.fills_rectangle, options.count
+    for key in reversed([()] if keys is None else keys):
+        widths = (key,) if isinstance(key, int) else tuple(key)
+        most_rows, max_tokens = options.batch_size, options.max_tokens
+        if widths and is_padded and max_tokens is not None:  # every row costs its key
+            most = max_tokens // (sum(widths) if count == "sum" else max(widths))
+            most_rows, max_tokens = min(most_rows or most, most), None
+        limits = most_rows, max_tokens, is_padded, options.pad_to_multiple
+        made.append(Limits(*limits, widths, count))
+    return made
 
 
 def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of the room in a batch, by bucket keys and by the budget of tokens."""
-    keys, budget, multiple = options.keys, options.max_tokens, options.pad_to_multiple
+    keys, most, multiple = options.keys or [], options.max_tokens or 0, options.pad_to_multiple
 
     def has_key(*sides: np.ndarray) -> np.ndarray:
-        found: np.ndarray = find_buckets(keys or [], *sides) < len(keys or [])
+        found: np.ndarray = find_buckets(keys, *sides) < len(keys)
         return found
 
     def has_room(*sides: np.ndarray) -> np.ndarray:
-        needed = np.sum([round_up(side, multiple) for side in sides], axis=0, dtype=np.int64)
-        return np.less_equal(needed, budget or 0, dtype=bool)
+        needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
+        return needed <= most
 
-    tests = list[LengthTest]()
-    if keys is not None:
-        for side, limit in enumerate(np.max(keys, axis=0).tolist()):
-            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--buckets"))
-        if num_sides > 1:
-            tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
-    if budget is not None and options.count == "sum":
-        tests.append(LengthTest(OVERFLOW, "--max-tokens", budget, has_room))
-    elif budget is not None and options.overflow != "split":
-        for side in range(num_sides):
-            limit = budget // multiple * multiple
-            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens"))
+    tests = [
+        test_side(OVERFLOW, max(widths), side, num_sides, option="--buckets")
+        for side, widths in enumerate(zip(*keys, strict=True))
+    ]
+    if keys and num_sides > 1:
+        tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
+    if options.count == "sum":
+        tests.append(LengthTest(OVERFLOW, "--max-tokens", most, has_room))
+    elif most and options.overflow != "split":
+        limit = most // multiple * multiple
+        tests += [
+            test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens")
+            for side in range(num_sides)
+        ]
     return tests
 
 
@@ -441,7 +444,6 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     >>> choose_buckets(LengthCounts(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2])), 2)
     [2, 10]
     """
-    check_positive("num_buckets", num_buckets)
     distinct = join_counts([rows])
     keys: list[int] = distinct.lengths[::-1].tolist()
     if len(keys) <= num_buckets:
@@ -468,8 +470,16 @@ def _add_bucket(
     lines: list[int] = []  # candidates for the first row i of the last bucket, one line each
     lowest = 0
     for end in range(number, len(costs)):
-        _push_line(lines, end - 1, costs, num_rows, first=lowest)
-        key = keys[end - 1]
+        new, key = end - 1, keys[end - 1]
+        while len(lines) - lowest >= 2:
+            before, last = lines[-2:]
+            # `last` is never the lowest if `new` crosses `before` no later than `last` does
+            if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) > (
+                costs[last] - costs[before]
+            ) * (num_rows[new] - num_rows[before]):
+                break
+            lines.pop()
+        lines.append(new)
         while lowest + 1 < len(lines) and (
             costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
             <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
@@ -479,22 +489,6 @@ def _add_bucket(
         choices[end] = begin
         added[end] = costs[begin] + key * (num_rows[end] - num_rows[begin])
     return added, choices
-
-
-def _push_line(
-    lines: list[int], new: int, costs: list[int], num_rows: list[int], *, first: int
-) -> None:
-    """Add a line, steeper than all before it, and remove those that are no longer the lowest."""
-    while len(lines) - first >= 2:
-        before, last = lines[-2], lines[-1]
-        # `last` is never the lowest if `new` crosses `before` no later than `last` does
-        if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) <= (
-            costs[last] - costs[before]
-        ) * (num_rows[new] - num_rows[before]):
-            lines.pop()
-        else:
-            break
-    lines.append(new)
 
 
 # The rows of a task, and the plan
@@ -618,9 +612,10 @@ def plan_batches(
         counts = SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))
     kept, dropped = counts.kept, list[BatchTable]()
     longest = int(kept.lengths.max(initial=0))
-    _check_fits(source, pairs, kept, options)
+    _check_fits(source, pairs, longest, options)
     keys = _choose_keys(kept, options)
     limits = make_limits(options, keys)
+    window = options.window or (1 if options.order == "none" else kept.num_sequences)
 
     def cut(found: PartLengths, seed: int) -> tuple[Order, BatchTable]:
         order: Order
@@ -629,8 +624,10 @@ def plan_batches(
             return _cut_shared(found, longest, seeded)
         if pairs is not None or needs_array(options, len(rounds)):
             order, tables = _cut_arrays(found, pairs, seeded, limits)
+        elif window < kept.num_sequences:
+            order, tables = _cut_windows(found, window, limits[0])
         else:
-            order, tables = _cut_counted(found, kept, seeded, limits)
+            order, tables = LengthOrder(kept), _cut_counted(kept, limits)
         both = zip(tables, limits, strict=True)
         finished = [_finish(table, limit, options.last_batch, dropped) for table, limit in both]
         return order, BatchTable.join(finished)
@@ -659,16 +656,16 @@ def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
 
 
 def _check_fits(
-    source: PartLengths, pairs: PairLengths | None, kept: LengthCounts, options: ResolvedOptions
+    source: PartLengths, pairs: PairLengths | None, longest: int, options: ResolvedOptions
 ) -> None:
     """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
-    for test in list_fits(options, 1 if pairs is None else 2) if options.overflow != "drop" else ():
-        if pairs is None and test.holds(kept.lengths).all():
+    for test in list_fits(options, 1 if pairs is None else 2):
+        if options.overflow == "drop" or (pairs is None and longest <= test.limit):
             continue
         sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
-        at_fault = sides if test.side is None else [sides[test.side]]
         wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
         if len(wrong):
+            at_fault = sides if test.side is None else [sides[test.side]]
             sizes = np.array(at_fault, np.int64)[:, wrong].sum(0)
             index = int(wrong[sizes.argmax()])
             lengths = [int(side[index]) for side in sides]
@@ -720,108 +717,57 @@ def _join_rounds(rounds: Iterable[tuple[Order, BatchTable]]) -> tuple[Order, Bat
     return join_rows(pieces), BatchTable.join(tables)
 
 
-# Batches in length order, from counts of lengths
+# Batches without the lengths of all sequences in memory
 
 
-def _cut_counted(
-    source: PartLengths, kept: LengthCounts, options: ResolvedOptions, limits: list[Limits]
-) -> tuple[Order, list[BatchTable]]:
-    """Cut each bucket into batches without the lengths of all sequences in memory."""
-    window = options.window or (1 if options.order == "none" else None)
-    if window is None or window >= kept.num_sequences:
-        return LengthOrder(kept), _cut_lengths(kept, limits)
-    num_kept = list[int]()
-
-    def iter_kept() -> Iterator[np.ndarray]:
-        for _, lengths in iter_parts(source):
-            kept = lengths[lengths > 0]
-            num_kept.append(len(kept))
-            yield kept
-
-    table = cut_windows(iter_kept(), options.window, limits[0])
-    return WindowOrder(to_offsets(num_kept), options.window), [table]
-
-
-def _cut_lengths(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
-    """Cut sequences in length order into batches, without looking at single sequences.
-
-    Time and memory grow with the number of distinct lengths, not with the number of sequences.
+def _cut_counted(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
+    """Cut sequences in length order into the batches of each bucket, from counts of the lengths.
 
     Args:
         limits: one per bucket, the largest bucket first.
     """
-    numbers, tables, first_row = find_limits(limits, kept.lengths), [], 0
+    numbers, tables, first_row = find_limits(limits, kept.lengths), list[BatchTable](), 0
     for number, limit in enumerate(limits):
         of_bucket = numbers == number
         bucket = LengthCounts(kept.lengths[of_bucket], kept.counts[of_bucket])
-        tables.append(_cut_bucket(bucket, limit, first_row))
+        tables.append(limit.cut_counted(bucket, first_row))
         first_row += bucket.num_sequences
     return tables
 
 
-def _cut_bucket(bucket: LengthCounts, limits: Limits, first_row: int) -> BatchTable:
-    starts, num_rows, counts = limits.cut_runs(bucket.lengths, bucket.counts)
-    offsets = to_offsets(bucket.counts)
-    tokens_before = to_offsets(bucket.lengths * bucket.counts)  # before each distinct length
-
-    def count_before(rows: np.ndarray) -> np.ndarray:
-        found = np.searchsorted(offsets[:-1], rows, "right") - 1
-        before: np.ndarray = tokens_before[found] + (rows - offsets[found]) * bucket.lengths[found]
-        return before
-
-    num_tokens = count_before(starts + num_rows) - count_before(starts)
-    return BatchTable(
-        starts=starts + first_row,
-        counts=counts,
-        num_rows=num_rows,
-        num_filler_rows=np.zeros_like(starts),
-        num_tokens=num_tokens,
-        num_cells=num_tokens,
-        longest=bucket.lengths[np.searchsorted(offsets, starts, "right") - 1],
-    )
-
-
-def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
-    """Cut a stream of lengths into batches; return a table with one row per batch.
+def _cut_windows(
+    source: PartLengths, window: int, limits: Limits
+) -> tuple[WindowOrder, list[BatchTable]]:
+    """Sort each window of the kept sequences by length, and cut them into batches.
 
     Memory holds a few windows, one batch, and 56 bytes for each batch.
-
-    Args:
-        blocks: the lengths of the kept sequences in any number of arrays, int32.
-        window: sort each run of this many sequences by length; None sorts none.
     """
-    pieces, start = list[BatchTable](), 0
-    unfinished = np.empty(0, np.int32)  # the last batch
-    size = max(LIMITS.rows_per_block, limits.batch_size or limits.max_tokens or 1)
-    for waiting in _join_blocks(blocks, -(-size // (window or 1)) * (window or 1)):
-        lengths = waiting
-        if window is not None:
-            lengths = np.zeros(-(-len(waiting) // window) * window, np.int32)
-            np.negative(waiting, out=lengths[: len(waiting)])
-            lengths.reshape(-1, window).sort(axis=1)  # the zeros stay at the end of the last one
-            lengths = -lengths[: len(waiting)]
+    pieces, num_kept, last_part = list[BatchTable](), list[int](), len(source.part_offsets) - 2
+    size = max(window, limits.batch_size or limits.max_tokens or 1)
+    waiting, num_waiting = list[np.ndarray](), 0
+    unfinished, start = np.empty(0, np.int32), 0  # the last batch, and where it begins
+    for number, lengths in iter_parts(source):
+        waiting.append(lengths[lengths > 0])
+        num_kept.append(len(waiting[-1]))
+        num_waiting += num_kept[-1]
+        if num_waiting < size and number < last_part:
+            continue
+        end = num_waiting if number == last_part else num_waiting // window * window
+        lengths = np.concatenate(waiting)
+        waiting, num_waiting = [lengths[end:]], num_waiting - end
+        lengths = lengths[:end]
+        if window > 1:
+            keys = np.zeros(-(-end // window) * window, np.int32)
+            np.negative(lengths, out=keys[:end])
+            keys.reshape(-1, window).sort(axis=1)  # the zeros stay behind the last sequences
+            lengths = -keys[:end]
         lengths = np.concatenate([unfinished, lengths])
         offsets = limits.cut(lengths)[:-1]
         pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
-        unfinished = lengths[offsets[-1] :]
-        start += int(offsets[-1])
+        unfinished, start = lengths[offsets[-1] :], start + int(offsets[-1])
     last = np.array([0, len(unfinished)])
     pieces.append(BatchTable.of_batches(unfinished, last, first_row=start))
-    return BatchTable.join(pieces)
-
-
-def _join_blocks(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Yield arrays of one size with the numbers of all blocks; the last one may be shorter."""
-    waiting, num_waiting = list[np.ndarray](), 0
-    for block in blocks:
-        while num_waiting + len(block) >= size:
-            end = size - num_waiting
-            yield np.concatenate([*waiting, block[:end]])
-            block, waiting, num_waiting = block[end:], [], 0
-        waiting.append(block)
-        num_waiting += len(block)
-    if num_waiting:
-        yield np.concatenate(waiting)
+    return WindowOrder(to_offsets(num_kept), window), [BatchTable.join(pieces)]
 
 
 # Batches, and rows that sequences share, from the lengths of all sequences
@@ -855,10 +801,8 @@ def _cut_arrays(
         offsets = limit.cut(*of_bucket)
         if options.order == "none" or options.window is not None:
             sort_within_batches(order[start:end], of_bucket, offsets)
-        table, *others = (
-            BatchTable.of_batches(side, offsets, first_row=start) for side in of_bucket
-        )
-        tables.append(replace(table, decoder=others[0] if others else None))
+        lengths, *decoders = of_bucket
+        tables.append(BatchTable.of_batches(lengths, offsets, *decoders, first_row=start))
     decoder = None if pairs is None else Rows(pairs.indices[order], found[1])
     return Rows(order, found[0], decoder=decoder), tables
 
@@ -877,8 +821,6 @@ def _cut_shared(
     if num_rows is not None:
         offsets = np.append(row_offsets[:-1:num_rows], row_offsets[-1])
     table = BatchTable.of_batches(rows.lengths, offsets)
-    if not len(table):
-        return rows, table
 
     def add_up(column: np.ndarray) -> np.ndarray:
         return np.add.reduceat(column, offsets[:-1], dtype=np.int64)
@@ -888,8 +830,8 @@ def _cut_shared(
     else:
         num_cells = np.full(len(table), num_rows * options.row_length)
         if options.last_batch == "keep" and not options.carries_state:
-            num_left = len(row_offsets) - 1 - num_rows * (len(table) - 1)
-            num_cells[-1] = num_left * options.row_length
+            num_left = (len(row_offsets) - 2) % num_rows + 1  # rows of the last batch
+            num_cells[-1:] = num_left * options.row_length
     table = replace(table, num_cells=num_cells)
     if rows.piece_starts is not None:
         is_later = rows.piece_starts > 0

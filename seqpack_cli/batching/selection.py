@@ -173,34 +173,34 @@ class OverlongError(ValueError):
     """
 
     def __init__(self, index: int, lengths: Sequence[int], test: LengthTest) -> None:
-        super().__init__(f"sequence {index} has {lengths} tokens, {test.option}: {test.limit:,}")
-        self.index = index
-        self.lengths = lengths
-        self.test = test
+        super().__init__(index, lengths, test)
+        self.index, self.lengths, self.test = index, lengths, test
 
 
-def test_side(reason: str, limit: int, side: int, num_sides: int, *, option: str) -> LengthTest:
-    """Return the test of the length of one side: at most the limit, or at least to be no shorter.
-
-    Of pairs the reason has the side before it.
-    """
-
-    def holds(*sides: np.ndarray) -> np.ndarray:
-        lengths = sides[side]
-        found: np.ndarray = lengths >= limit if reason == DROP_SHORTER else lengths <= limit
-        return found
-
+def test_side(
+    reason: str,
+    limit: int,
+    side: int,
+    num_sides: int,
+    *,
+    option: str = "",
+    compare: Callable[..., np.ndarray] = np.less_equal,
+) -> LengthTest:
+    """Return the test of the length of one side; of pairs the reason has the side before it."""
     name = f"{SIDES[side]}.{reason}" if num_sides > 1 else reason
-    return LengthTest(name, option, limit, holds, side)
+    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit), side)
 
 
 def list_length_tests(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of `--drop-shorter` and `--drop-longer`, each side by itself."""
-    limits = {DROP_SHORTER: options.drop_shorter, DROP_LONGER: options.drop_longer}
+    limits = (
+        (DROP_SHORTER, options.drop_shorter, np.greater_equal),
+        (DROP_LONGER, options.drop_longer, np.less_equal),
+    )
     return [
-        test_side(reason, limit, side, num_sides, option=f"--{reason.replace('_', '-')}")
+        test_side(reason, limit, side, num_sides, compare=compare)
         for side in range(num_sides)
-        for reason, limit in limits.items()
+        for reason, limit, compare in limits
         if limit is not None
     ]
 
