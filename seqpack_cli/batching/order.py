@@ -115,22 +115,13 @@ def shuffled(num_items: int, *, seed: int, stream: int = SEQUENCES) -> np.ndarra
     return keys.view(np.int64)
 
 
-def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the seed of an epoch, 64 bits that follow from the seed of the run.
+def epoch_seed(seed: int, epoch: int, *, stream: int = EPOCHS) -> int:
+    """Return the seed of an epoch, or of a round, 64 bits that follow from the seed of the run.
 
     Raises:
         ValueError: the seed is negative.
     """
-    return int(_spawn(seed, EPOCHS, epoch).generate_state(1, np.uint64)[0])
-
-
-def round_seed(seed: int, number: int) -> int:
-    """Return the seed of a round of a plan: of the first one the seed itself, then 64 bits of it.
-
-    Raises:
-        ValueError: the seed is negative.
-    """
-    return int(_spawn(seed, ROUNDS, number).generate_state(1, np.uint64)[0]) if number else seed
+    return int(_spawn(seed, stream, epoch).generate_state(1, np.uint64)[0])
 
 
 def _spawn(seed: int, *key: int) -> np.random.SeedSequence:
@@ -187,7 +178,7 @@ class LengthOrder:
 
     def find(self, source: PartLengths, starts: np.ndarray, num_rows: np.ndarray) -> Rows:
         """Find the rows of some batches, and with them those of the next tasks, which it keeps."""
-        start, stop = _find_bounds(starts, num_rows)
+        start, stop = int(starts[0]), int(starts[-1] + num_rows[-1])
         first, rows = _found.get(source, (0, NO_ROWS))
         if not first <= start <= stop <= first + len(rows.indices):
             size = LIMITS.rows_per_range
@@ -233,7 +224,7 @@ class WindowOrder:
 
     def find(self, source: PartLengths, starts: np.ndarray, num_rows: np.ndarray) -> Rows:
         """Read the parts with the rows of some batches, sort each window, and then each batch."""
-        start, stop = _find_bounds(starts, num_rows)
+        start, stop = int(starts[0]), int(starts[-1] + num_rows[-1])
         start = start // self.window * self.window
         stop = min(-(-stop // self.window) * self.window, int(self.offsets[-1]))
         part = int(np.searchsorted(self.offsets, start, "right")) - 1
@@ -253,11 +244,6 @@ class WindowOrder:
 
 
 Order = Rows | LengthOrder | WindowOrder
-
-
-def _find_bounds(starts: np.ndarray, num_rows: np.ndarray) -> tuple[int, int]:
-    """Return the first row of batches that follow one another, and the end of the last row."""
-    return int(starts[0]), int(starts[-1] + num_rows[-1])
 
 
 def _join_found(pieces: list[Rows], num_rows: int) -> Rows:

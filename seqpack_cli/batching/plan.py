@@ -20,7 +20,7 @@ whatever the number of sequences.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -30,14 +30,15 @@ import numpy as np
 from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.order import (
     BATCHES,
+    ROUNDS,
     LengthOrder,
     LengthsChangedError,
     Order,
     Rows,
     WindowOrder,
+    epoch_seed,
     join_rows,
     length_order,
-    round_seed,
     shuffled,
     sort_within_batches,
 )
@@ -186,11 +187,17 @@ class BatchTable:
 
     def take(self, rows: np.ndarray | slice) -> BatchTable:
         """Return some rows of the table, selected by a mask, by positions or by a slice."""
-        return self._apply(lambda column: column[rows])
+        taken: dict[str, Any] = {
+            name: column[rows]
+            for name, column in vars(self).items()
+            if name != "decoder" and len(column)
+        }
+        decoder = None if self.decoder is None else self.decoder.take(rows)
+        return replace(self, **taken, decoder=decoder)
 
     def expand(self) -> BatchTable:
         """Return the same batches with one row per batch."""
-        table = self._apply(lambda column: np.repeat(column, self.counts))
+        table = self.take(np.repeat(np.arange(len(self)), self.counts))
         numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
@@ -209,16 +216,6 @@ class BatchTable:
             skipped = bounds[:-1] - offsets[rows]
             tables.append(self.take(rows)._skip(skipped, np.diff(bounds)))
         return tables
-
-    def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
-        """Apply a function to every column that is not empty, of each side."""
-        changed: dict[str, Any] = {
-            name: change(column)
-            for name, column in vars(self).items()
-            if name != "decoder" and len(column)
-        }
-        decoder = None if self.decoder is None else self.decoder._apply(change)
-        return replace(self, **changed, decoder=decoder)
 
     def _skip(self, num_skipped: np.ndarray, counts: np.ndarray) -> BatchTable:
         """Return `counts` batches of each row of the table, after the first `num_skipped`."""
@@ -291,8 +288,8 @@ class Limits:
             while left:
                 if not num_rows:
                     longest, widest = length, width
-                most = num_rows + (max_tokens - num_tokens) // length
-                most = min(most_rows, max_tokens // widest if self.padded else most)
+                room = max_tokens // widest if self.padded else (max_tokens - num_tokens) // length
+                most = min(most_rows, room if self.padded else num_rows + room)
                 if num_rows == most:  # no more fit: close it
                     batches = 1, num_rows, num_tokens
                     num_rows = num_tokens = 0
@@ -333,14 +330,14 @@ class Limits:
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
-        if not self.padded or not len(table):
+        if not self.padded:
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
-        *others, table = (
+        sides = [
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
-        )
-        return replace(others[0], decoder=table) if others else table
+        ]
+        return replace(sides[0], decoder=sides[1] if table.decoder is not None else None)
 
 
 def make_limits(
@@ -453,42 +450,33 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     costs = [0, *(key * rows for key, rows in zip(keys, num_rows[1:], strict=True))]
     passes = []
     for number in range(2, num_buckets + 1):
-        costs, choices = _add_bucket(costs, keys, num_rows, number)
-        passes.append(choices)
+        # with one more bucket, and where it begins
+        added, begins = [*costs], np.zeros(len(costs), np.int64)
+        lines, lowest = list[int](), 0  # candidates for the first row of it, one line each
+        for end in range(number, len(costs)):
+            new, key = end - 1, keys[end - 1]
+            while len(lines) - lowest >= 2:
+                before, last = lines[-2:]
+                # `last` is never the lowest if `new` crosses `before` no later than `last` does
+                if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) > (
+                    costs[last] - costs[before]
+                ) * (num_rows[new] - num_rows[before]):
+                    break
+                lines.pop()
+            lines.append(new)
+            while lowest + 1 < len(lines) and (
+                costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
+                <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
+            ):
+                lowest += 1
+            begins[end] = lines[lowest]
+            added[end] = costs[lines[lowest]] + key * (num_rows[end] - num_rows[lines[lowest]])
+        costs = added
+        passes.append(begins)
     ends = [len(keys)]
-    for choices in reversed(passes):
-        ends.append(int(choices[ends[-1]]))
+    for begins in reversed(passes):
+        ends.append(int(begins[ends[-1]]))
     return [keys[end - 1] for end in reversed(ends)]
-
-
-def _add_bucket(
-    costs: list[int], keys: list[int], num_rows: list[int], number: int
-) -> tuple[list[int], np.ndarray]:
-    """Return the costs with one more bucket, and for each end where that bucket begins."""
-    added = [*costs]
-    choices = np.zeros(len(costs), np.int64)
-    lines: list[int] = []  # candidates for the first row i of the last bucket, one line each
-    lowest = 0
-    for end in range(number, len(costs)):
-        new, key = end - 1, keys[end - 1]
-        while len(lines) - lowest >= 2:
-            before, last = lines[-2:]
-            # `last` is never the lowest if `new` crosses `before` no later than `last` does
-            if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) > (
-                costs[last] - costs[before]
-            ) * (num_rows[new] - num_rows[before]):
-                break
-            lines.pop()
-        lines.append(new)
-        while lowest + 1 < len(lines) and (
-            costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
-            <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
-        ):
-            lowest += 1
-        begin = lines[lowest]
-        choices[end] = begin
-        added[end] = costs[begin] + key * (num_rows[end] - num_rows[begin])
-    return added, choices
 
 
 # The rows of a task, and the plan
@@ -506,10 +494,10 @@ class ShardRows:
     piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
     row_indices: np.ndarray | None = None  # int32[N], the shared row of the batch it lies in
     continues: np.ndarray | None = None  # uint8[N], FROM_BEFORE and INTO_NEXT
-    next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
     # Of pairs: the other side, and in the decoder's the row of the encoder's batch, int64[N].
     decoder: ShardRows | None = None
     encoder_rows: np.ndarray | None = None
+    next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
 
 
 @dataclass(frozen=True)
@@ -533,11 +521,10 @@ class PlannedRows:
             raise LengthsChangedError
         decoder, fillers = None, batches.num_filler_rows
         if rows.decoder is not None and batches.decoder is not None:
-            sizes = offsets, batches.decoder.num_cells, fillers
-            decoder = ShardRows(rows.decoder.indices, rows.decoder.lengths, *sizes)
-        pieces = rows.piece_starts, rows.row_indices, rows.continues
+            cells = batches.decoder.num_cells
+            decoder = ShardRows(*rows.decoder[:2], offsets, cells, fillers)
         sizes = offsets, batches.num_cells, fillers
-        return ShardRows(rows.indices, rows.lengths, *sizes, *pieces, decoder=decoder)
+        return ShardRows(*rows[:2], *sizes, *rows[2:5], decoder)
 
     def __reduce__(self) -> tuple[type[PlannedRows], tuple[BatchTable, Order]]:
         """Pickle an order in memory with only the rows of this task."""
@@ -617,8 +604,9 @@ def plan_batches(
     limits = make_limits(options, keys)
     window = options.window or (1 if options.order == "none" else kept.num_sequences)
 
-    def cut(found: PartLengths, seed: int) -> tuple[Order, BatchTable]:
+    def cut(found: PartLengths, number: int) -> tuple[Order, BatchTable]:
         order: Order
+        seed = epoch_seed(options.seed, number, stream=ROUNDS) if number else options.seed
         seeded = replace(options, seed=seed)
         if options.shares_rows:
             return _cut_shared(found, longest, seeded)
@@ -639,10 +627,15 @@ def plan_batches(
             left_out[LAST_BATCH] = int(last.num_rows.sum()), int(last.num_tokens.sum())
         return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
 
-    order, table = _join_rounds(
-        cut(found, round_seed(options.seed, number))
-        for number, found in enumerate(rounds or [source])
-    )
+    orders, tables = list[Any](), list[BatchTable]()
+    for number, found in enumerate(rounds or [source]):
+        order, table = cut(found, number)
+        for side in table.sides:
+            side.starts[:] += sum(len(rows.indices) for rows in orders)
+        orders.append(order)
+        tables.append(table)
+        del order  # or it would be in memory while all are joined
+    order, table = join_rows(orders), BatchTable.join(tables)
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
@@ -650,9 +643,9 @@ def plan_batches(
 
 def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
     """Return whether a plan with these options needs all lengths in one array."""
-    if options.shares_rows or options.shuffle or num_rounds > 1:
-        return True
-    return options.buckets is not None and (options.order == "none" or options.window is not None)
+    has_windows = options.order == "none" or options.window is not None
+    is_sorted = options.buckets is None or not has_windows
+    return bool(options.shares_rows or options.shuffle or num_rounds > 1 or not is_sorted)
 
 
 def _check_fits(
@@ -702,21 +695,6 @@ def _finish(
     return table
 
 
-def _join_rounds(rounds: Iterable[tuple[Order, BatchTable]]) -> tuple[Order, BatchTable]:
-    """Put the rounds of a plan one after another."""
-    pieces, tables, num_rows = list[Rows](), list[BatchTable](), 0
-    for order, table in rounds:
-        if not isinstance(order, Rows):  # the only round
-            return order, table
-        pieces.append(order)
-        for side in table.sides:
-            side.starts[:] += num_rows
-        tables.append(table)
-        num_rows += len(order.indices)
-        del order
-    return join_rows(pieces), BatchTable.join(tables)
-
-
 # Batches without the lengths of all sequences in memory
 
 
@@ -755,13 +733,11 @@ def _cut_windows(
         end = num_waiting if number == last_part else num_waiting // window * window
         lengths = np.concatenate(waiting)
         waiting, num_waiting = [lengths[end:]], num_waiting - end
-        lengths = lengths[:end]
+        keys = np.zeros(-(-end // window) * window, np.int32)
+        np.negative(lengths[:end], out=keys[:end])
         if window > 1:
-            keys = np.zeros(-(-end // window) * window, np.int32)
-            np.negative(lengths, out=keys[:end])
             keys.reshape(-1, window).sort(axis=1)  # the zeros stay behind the last sequences
-            lengths = -keys[:end]
-        lengths = np.concatenate([unfinished, lengths])
+        lengths = np.concatenate([unfinished, -keys[:end]])
         offsets = limits.cut(lengths)[:-1]
         pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
         unfinished, start = lengths[offsets[-1] :], start + int(offsets[-1])

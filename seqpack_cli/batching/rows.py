@@ -58,7 +58,9 @@ def fill_rows(rows: Rows, longest: int, options: ResolvedOptions) -> tuple[Rows,
         if options.fill == "sequential":
             offsets = cut_rows([rounded], len(rounded), capacity)
         else:
-            rows, offsets = _fill_bins(rows, rounded, capacity)
+            bin_of = best_fit(rounded, capacity)
+            offsets = to_offsets(np.bincount(bin_of))
+            rows = rows.take(np.argsort(bin_of, kind="stable"))
     if num_rows is None:
         return rows, offsets
     sizes, order = np.diff(offsets), None
@@ -197,22 +199,11 @@ def _deal_streams(
     return rows._replace(continues=links), order, stream_of[order]
 
 
-def _fill_bins(rows: Rows, lengths: np.ndarray, capacity: int) -> tuple[Rows, np.ndarray]:
-    """Return the rows bin by bin, within a bin in the given order, and where each bin begins."""
-    by_length = length_order(lengths)
-    bin_in_order = best_fit(lengths[by_length], capacity)
-    bin_of = np.empty_like(bin_in_order)
-    bin_of[by_length] = bin_in_order
-    del by_length, bin_in_order  # frees 12 bytes per sequence for the sort below
-    offsets = to_offsets(np.bincount(bin_of))
-    return rows.take(np.argsort(bin_of, kind="stable")), offsets
-
-
 def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """Assign sequences to bins by best fit decreasing.
 
     Args:
-        lengths: integers from 1 to capacity, longest first.
+        lengths: integers from 1 to capacity.
         capacity: maximum number of tokens in a bin.
 
     Returns:
@@ -221,7 +212,8 @@ def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
     >>> best_fit(np.array([6, 5, 4, 3, 2]), 10).tolist()
     [0, 1, 0, 1, 1]
     """
-    bin_of = np.empty(len(lengths), np.int32)
+    bin_of, order = np.empty(len(lengths), np.int32), length_order(lengths)
+    lengths = lengths[order]
     ends = np.append(np.flatnonzero(lengths[1:] != lengths[:-1]) + 1, len(lengths))
     rooms = list[int]()  # free spaces, ascending
     open_bins = dict[int, deque[np.ndarray]]()  # by free space; first in, first out
@@ -245,7 +237,8 @@ def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
                 bins = np.arange(num_bins, num_bins + needed, dtype=np.int32)
                 num_bins += needed
             num_placed = min(end - start, len(bins) * per_bin)
-            bin_of[start : start + num_placed] = np.repeat(bins, per_bin)[:num_placed]
+            placed = order[start : start + num_placed]
+            bin_of[placed] = np.repeat(bins, per_bin)[:num_placed]
             start += num_placed
             num_filled, num_in_last = divmod(num_placed, per_bin)
             for left, some in (

@@ -13,11 +13,12 @@ document's hash, so that each round has about the same share of each store.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from blake3 import blake3
@@ -60,8 +61,7 @@ def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.nd
 # Counts of lengths: without shuffling they are enough to plan batches in length order
 
 
-@dataclass(frozen=True)
-class LengthCounts:
+class LengthCounts(NamedTuple):
     """The distinct lengths, longest first, and how many sequences have each."""
 
     lengths: np.ndarray  # int64
@@ -115,8 +115,8 @@ def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
     >>> join_counts([one, other])
     LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))
     """
-    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths for piece in pieces)])
-    counts = np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)])
+    columns = zip((np.empty(0, np.int64),) * 2, *pieces, strict=True)
+    lengths, counts = map(np.concatenate, columns)
     found, places = np.unique(-lengths, return_inverse=True)
     sums = np.zeros(len(found), np.int64)
     np.add.at(sums, places, counts)
@@ -231,7 +231,10 @@ def mix(hashes: np.ndarray, seed: int, purpose: str) -> np.ndarray:
     shifted = np.empty(min(len(mixed), size), np.uint64)
     for start in range(0, len(mixed), size):
         block = mixed[start : start + size]
-        _finalize(block, shifted[: len(block)])
+        for num_bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):
+            block ^= np.right_shift(block, np.uint64(num_bits), out=shifted[: len(block)])
+            if factor:
+                block *= np.uint64(factor)
     return mixed
 
 
@@ -242,16 +245,6 @@ def to_bound(share: Fraction) -> int:
     True
     """
     return int(share * 2**64)
-
-
-def _finalize(numbers: np.ndarray, shifted: np.ndarray) -> None:
-    """Mix the bits of each number, in place."""
-    for num_bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        np.right_shift(numbers, np.uint64(num_bits), out=shifted)
-        numbers ^= shifted
-        numbers *= np.uint64(factor)
-    np.right_shift(numbers, np.uint64(31), out=shifted)
-    numbers ^= shifted
 
 
 def assign_splits(hashes: np.ndarray, shares: Sequence[Fraction], seed: int) -> np.ndarray:
@@ -330,7 +323,7 @@ def count_rounds(passes: Iterable[Fraction]) -> int:
     >>> count_rounds([Fraction(1, 2), Fraction(5, 2)])
     3
     """
-    return max([1, *(-(-number // 1) for number in passes)])
+    return max(1, *map(math.ceil, passes))
 
 
 def find_first_rounds(hashes: np.ndarray, num_rounds: int, seed: int) -> np.ndarray:
