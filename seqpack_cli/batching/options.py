@@ -247,8 +247,19 @@ class PackOptions:
     def __post_init__(self) -> None:
         check_options(self)
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
-        if self.buckets is not None and self.buckets != "auto":
-            object.__setattr__(self, "buckets", _sort_keys(self.buckets))
+        if self.buckets is None or self.buckets == "auto":
+            return
+        keys: Any = self.buckets
+        sides = [key if isinstance(key, tuple) else (key,) for key in keys]
+        widths = [width for key in sides for width in key]
+        if {*map(len, sides)} not in ({1}, {2}) or not all(
+            type(width) is int and 1 <= width <= MAX_COUNT for width in widths
+        ):
+            raise ValueError(
+                f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+                "[(10, 15), (20, 25)]"
+            )
+        object.__setattr__(self, "buckets", tuple(sorted({*keys})))
 
     @property
     def fills_rectangle(self) -> bool:
@@ -349,24 +360,6 @@ class ResolvedOptions(PackOptions):
     def piece_length(self) -> int | None:
         """The length of all pieces of a split sequence but the last; None if they may have any."""
         return None if self.fill == "chunk" else self.max_tokens
-
-
-def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
-    """Return different bucket keys in ascending order.
-
-    Raises:
-        ValueError: they are neither lengths nor pairs of lengths.
-    """
-    sides = [key if isinstance(key, tuple) else (key,) for key in keys]
-    widths = [width for key in sides for width in key]
-    if {*map(len, sides)} not in ({1}, {2}) or not all(
-        type(width) is int and 1 <= width <= MAX_COUNT for width in widths
-    ):
-        raise ValueError(
-            f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
-            "[(10, 15), (20, 25)]"
-        )
-    return tuple(sorted({*keys}))
 
 
 # Numbers with names, such as train=0.98,validation=0.01,test=rest

@@ -108,7 +108,7 @@ class BatchTable:
             first_row: number of rows before these.
         """
         starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
-        rows = lengths[: starts[-1] + num_rows[-1]] if len(starts) else _empty()
+        rows = lengths[: batch_offsets[-1]]
         num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
         return cls(
             starts=starts + first_row,
@@ -154,9 +154,8 @@ class BatchTable:
     @property
     def num_sequences(self) -> np.ndarray:
         """Return the number of sequences that begin in each batch, without later pieces."""
-        num_sequences = self.num_real_rows
-        if len(self.num_later_pieces):
-            num_sequences = num_sequences - self.num_later_pieces
+        later = self.num_later_pieces if len(self.num_later_pieces) else 0
+        num_sequences: np.ndarray = self.num_real_rows - later
         return num_sequences
 
     @property
@@ -479,7 +478,7 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     return [keys[end - 1] for end in reversed(ends)]
 
 
-# The rows of a task, and the plan
+# The plan, and the rows of a task
 
 
 @dataclass(frozen=True)
@@ -501,14 +500,32 @@ class ShardRows:
 
 
 @dataclass(frozen=True)
-class PlannedRows:
-    """The batches of one task, and the order in which their rows are found."""
+class Plan:
+    """Batches, of a whole token store or of one task, and the order of their rows."""
 
     table: BatchTable
     order: Order
+    # Only of a whole store:
+    bucket_keys: list[Any] | None = None  # lengths, or pairs of them, ascending; some have no batch
+    left_out: dict[str, Tally] = field(default_factory=dict)  # by reason
+    repeated: Tally = (0, 0)  # visits beyond the first
+    decoder: Plan | None = None  # of pairs: the other side's table and counts
+
+    @property
+    def num_batches(self) -> int:
+        """Return the number of batches."""
+        return self.table.num_batches
+
+    def cut(self, cuts: Sequence[int]) -> list[Plan]:
+        """Return the batches of each task.
+
+        Args:
+            cuts: the first batch of each task, and the end of the last one.
+        """
+        return [Plan(table, self.order) for table in self.table.cut(cuts)]
 
     def find(self, source: PartLengths) -> ShardRows:
-        """Find the rows in the source that was planned.
+        """Find the rows of all batches in the source that was planned.
 
         Raises:
             LengthsChangedError: its lengths are not those of the plan.
@@ -526,38 +543,13 @@ class PlannedRows:
         sizes = offsets, batches.num_cells, fillers
         return ShardRows(*rows[:2], *sizes, *rows[2:5], decoder)
 
-    def __reduce__(self) -> tuple[type[PlannedRows], tuple[BatchTable, Order]]:
-        """Pickle an order in memory with only the rows of this task."""
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle an order in memory with only the rows of these batches."""
         table, order = self.table, self.order
         if isinstance(order, Rows):
             order = order.take(expand_ranges(table.starts, table.num_real_rows))
             table = replace(table, starts=to_offsets(table.num_real_rows)[:-1])
-        return PlannedRows, (table, order)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The batches of a whole token store, and the order of their rows."""
-
-    table: BatchTable
-    order: Order
-    bucket_keys: list[Any] | None  # lengths, or pairs of them, ascending; some have no batch
-    left_out: dict[str, Tally]  # by reason
-    repeated: Tally  # visits beyond the first
-    decoder: Plan | None = None  # of pairs: the other side's table and counts
-
-    @property
-    def num_batches(self) -> int:
-        """Return the number of batches."""
-        return self.table.num_batches
-
-    def cut(self, cuts: Sequence[int]) -> list[PlannedRows]:
-        """Return what each task needs to find its rows.
-
-        Args:
-            cuts: the first batch of each task, and the end of the last one.
-        """
-        return [PlannedRows(table, self.order) for table in self.table.cut(cuts)]
+        return {**vars(self), "table": table, "order": order}
 
 
 @dataclass(frozen=True, eq=False)
@@ -827,6 +819,7 @@ def _choose_order(lengths: np.ndarray, options: ResolvedOptions) -> np.ndarray:
 
 def find_limits(limits: Sequence[Limits], *sides: np.ndarray) -> np.ndarray:
     """Return the index in limits of each row's bucket; the largest bucket comes first."""
-    if len(limits) == 1:
+    keys = [limit.key for limit in reversed(limits)]
+    if not keys[0]:
         return np.zeros(len(sides[0]), np.int64)
-    return len(limits) - 1 - find_buckets([limit.key for limit in reversed(limits)], *sides)
+    return len(keys) - 1 - find_buckets(keys, *sides)

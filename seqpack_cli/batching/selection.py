@@ -163,18 +163,13 @@ class LengthTest:
     side: int | None = None  # whose length counts; None: those of both sides together
 
 
+@dataclass(eq=False)
 class OverlongError(ValueError):
-    """A sequence or a pair does not fit into a batch or row, and the options do not drop it.
+    """A sequence or a pair does not fit into a batch or row, and the options do not drop it."""
 
-    Args:
-        index: of the sequence, on the side at fault.
-        lengths: of each side.
-        test: what it fails.
-    """
-
-    def __init__(self, index: int, lengths: Sequence[int], test: LengthTest) -> None:
-        super().__init__(index, lengths, test)
-        self.index, self.lengths, self.test = index, lengths, test
+    index: int  # of the sequence, on the side at fault
+    lengths: Sequence[int]  # of each side
+    test: LengthTest  # that it fails
 
 
 def test_side(
@@ -284,25 +279,24 @@ def find_passes(
     >>> find_passes([100, 100], {"A": Fraction(3, 4), "B": Fraction(1, 4)}, Fraction(1))
     [Fraction(1, 1), Fraction(333333333333, 1000000000000)]
     """
-    stores = list(zip(shares, shares.values(), tokens, strict=True))
-    for name, share, num_tokens in stores:
+    ratios, scale = dict[str, Fraction](), 10**PASS_DECIMALS
+    for (name, share), num_tokens in zip(shares.items(), tokens, strict=True):
         if not num_tokens:
             raise OptionError(
                 f"--share: {name} has no token left for its share of {spell_number(share)}",
                 hint="leave out the store, or the options that leave out its sequences",
             )
-    factor = max_passes * min(Fraction(num_tokens) / share for _, share, num_tokens in stores)
-    scale, passes = 10**PASS_DECIMALS, list[Fraction]()
-    for name, share, num_tokens in stores:
-        found = int(factor * share / num_tokens * scale)
-        if not found:
+        ratios[name] = share / num_tokens
+    factor = max_passes / max(ratios.values()) * scale
+    passes = {name: Fraction(int(factor * ratio), scale) for name, ratio in ratios.items()}
+    for name, number in passes.items():
+        if not number:
             raise OptionError(
                 f"--share: {name} would have less than {spell_number(Fraction(1, scale))} "
                 "passes, expected more",
                 hint="pass a larger share of it, or leave out the store",
             )
-        passes.append(Fraction(found, scale))
-    return passes
+    return [*passes.values()]
 
 
 def count_visits(hashes: np.ndarray, passes: Fraction, seed: int) -> np.ndarray:
