@@ -5,11 +5,11 @@ length, then by its second. The sort is stable: torch's `enforce_sorted=False` i
 indices may change with version and device. numpy sorts 16-bit keys by radix in linear time; if a
 sequence is longer than that, the lower half of each key is sorted first and then the upper half.
 
-An order that follows from the lengths alone is not held in memory: a task gets a range of it and
-reads the lengths itself. In length order a range is all sequences between two lengths, without some
-of the longest and of the shortest; in windows it is the sequences of some parts. Finding them reads
-lengths part by part, at about 1 ns each, and holds those of one part and the rows found. Where the
-order is an array, a task gets its own entries of it.
+An order that follows from the lengths alone is not held in memory: a task reads the lengths itself.
+In length order its rows are all sequences between two lengths, without some of the longest and of
+the shortest; in windows they are the sequences of some parts. Finding them reads lengths part by
+part, at about 1 ns each, and holds those of one part and the rows found. An order in memory is the
+rows themselves, of which a task gets its own.
 """
 
 from __future__ import annotations

@@ -783,8 +783,7 @@ def _cut_shared(
     A batch of `varlen` is one row, or N rows of one length, filled up with padding. A batch of
     `streams` has the next row of each of B streams.
     """
-    lengths, order = source.lengths, _choose_order(source.lengths, options)
-    rows, row_offsets = fill_rows(Rows(order, lengths[order]), longest, options)
+    rows, row_offsets = fill_rows(_list_rows(source.lengths, options), longest, options)
     offsets, num_rows = row_offsets, options.batch_size
     if num_rows is not None:
         offsets = np.append(row_offsets[:-1:num_rows], row_offsets[-1])
@@ -806,6 +805,11 @@ def _cut_shared(
         second = add_up(is_later & (rows.piece_starts <= options.row_length))
         table = replace(table, num_later_pieces=add_up(is_later), num_split_sequences=second)
     return rows, table
+
+
+def _list_rows(lengths: np.ndarray, options: ResolvedOptions) -> Rows:
+    order = _choose_order(lengths, options)
+    return Rows(order, lengths[order])
 
 
 def _choose_order(lengths: np.ndarray, options: ResolvedOptions) -> np.ndarray:

@@ -50,10 +50,7 @@ def fill_rows(rows: Rows, longest: int, options: ResolvedOptions) -> tuple[Rows,
         rows, offsets = cut_chunks(rows, capacity)
     else:
         if longest > capacity:
-            num_cuts = (rows.lengths - 1) // capacity
-            place = expand_ranges(np.ones_like(rows.indices), num_cuts)  # of a cut in its sequence
-            begins = to_offsets(rows.lengths)[:-1]
-            rows = _cut_pieces(rows, np.repeat(begins, num_cuts) + place * capacity)
+            rows = _cut_long(rows, capacity)
         rounded = round_up(rows.lengths, options.align_sequences)
         if options.fill == "sequential":
             offsets = cut_rows([rounded], len(rounded), capacity)
@@ -96,6 +93,14 @@ def cut_chunks(rows: Rows, capacity: int) -> tuple[Rows, np.ndarray]:
     cuts = np.arange(0, begins[-1], capacity)
     pieces = _cut_pieces(rows, cuts[begins[np.searchsorted(begins, cuts)] != cuts])
     return pieces, np.searchsorted(to_offsets(pieces.lengths), np.append(cuts, begins[-1]))
+
+
+def _cut_long(rows: Rows, capacity: int) -> Rows:
+    """Cut each sequence after every so many tokens of its own."""
+    num_cuts = (rows.lengths - 1) // capacity
+    places = expand_ranges(np.ones_like(rows.indices), num_cuts)  # of cuts in their sequence
+    begins = np.repeat(to_offsets(rows.lengths)[:-1], num_cuts)
+    return _cut_pieces(rows, begins + places * capacity)
 
 
 def _cut_pieces(rows: Rows, cuts: np.ndarray) -> Rows:
@@ -186,12 +191,10 @@ def _deal_streams(
     num_rows = num_all // num_streams + (streams >= num_streams - num_all % num_streams)
     stream_of = np.repeat(streams, num_rows)
     step_of = expand_ranges(np.zeros_like(streams), num_rows)
-    order = np.argsort(step_of * num_streams + stream_of, kind="stable")
+    order = np.argsort(step_of, kind="stable")
     # pieces that go on from the row before, or in the next row, of their stream
     links = np.zeros(len(rows.indices), np.uint8)
-    is_later = np.ones(num_all + 1, bool)
-    is_later[to_offsets(num_rows)] = False
-    later = row_offsets[:-1][is_later[:-1]]  # the first piece of every row but a stream's first
+    later = row_offsets[:-1][step_of > 0]  # the first piece of every row but a stream's first
     if rows.piece_starts is not None:
         later = later[rows.piece_starts[later] > 0]
     links[later] |= FROM_BEFORE
