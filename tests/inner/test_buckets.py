@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 from batching_reference import num_cells, slow_fewest_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqpack_cli.batching.plan import choose_buckets
+from seqpack_cli.batching.plan import choose_buckets, find_buckets
 from seqpack_cli.batching.selection import LengthCounts
 
 # Few distinct lengths, so that all sets of them can be tried.
@@ -73,3 +75,25 @@ def test_choose_buckets_keeps_exact_counts_beyond_64_bits() -> None:
 def test_choose_buckets_takes_every_length_where_there_are_few() -> None:
     assert choose([7, 3, 3, 7], 8) == [3, 7]
     assert choose([5], 1) == [5]
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=30),
+    st.lists(st.integers(1, 40), min_size=1, unique=True).map(sorted),
+)
+def test_find_buckets_follows_mxnet(lengths: list[int], keys: list[int]) -> None:
+    # mxnet.rnn.BucketSentenceIter: buck = bisect.bisect_left(buckets, len(sentence))
+    numbers = find_buckets(keys, np.array(lengths, np.int32))
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == [bisect_left(keys, length) for length in lengths]
+    for length, number in zip(lengths, numbers.tolist(), strict=True):
+        assert [key for key in keys if key >= length] == keys[number:]
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9)), min_size=1), st.integers(1, 5))
+def test_choose_buckets_counts_rows_of_one_length_together(
+    runs: list[tuple[int, int]], num_buckets: int
+) -> None:
+    lengths, counts = np.array(runs).T  # some lengths occur more than once
+    expected = choose(np.repeat(lengths, counts), num_buckets)
+    assert choose_buckets(LengthCounts(lengths, counts), num_buckets) == expected
