@@ -118,12 +118,10 @@ def measure(num_sequences: int, case: str) -> dict[str, Any]:
     }
     rows, drawn_before = tasks[len(tasks) // 2], source.seconds
     seconds, shard_rows = timed(lambda: rows.find(source))
-    same = sum(task.span == rows.span for task in tasks)
     return {
         **found,
         "seconds_to_find_rows": round(seconds - (source.seconds - drawn_before), 2),
         "rows_of_the_task": len(shard_rows.indices),
-        "shards_they_serve": same,
         "peak_megabytes_after": read_peak(),
     }
 

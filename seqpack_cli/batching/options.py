@@ -9,8 +9,8 @@ shares add up to exactly 1, and equal numbers have one spelling, which is record
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
@@ -42,13 +42,12 @@ class LayoutRules:
     fills_rectangle: bool = False  # rows are padded to one width, and max_tokens counts all cells
     shares_rows: bool = False  # several sequences, or pieces of them, share a row
     needs_sorted_rows: bool = False  # longest first, so that each side of pairs has its own order
-    holds_pairs: bool = False  # batches may have a decoder's side
     carries_state: bool = False  # rows go on in the next batch, so the order of batches is fixed
 
 
 LAYOUTS = {
-    "packed": LayoutRules(needs_sorted_rows=True, holds_pairs=True),
-    "padded": LayoutRules(fills_rectangle=True, holds_pairs=True),
+    "packed": LayoutRules(needs_sorted_rows=True),
+    "padded": LayoutRules(fills_rectangle=True),
     "varlen": LayoutRules(shares_rows=True),
     "streams": LayoutRules(shares_rows=True, carries_state=True),
 }
@@ -248,8 +247,19 @@ class PackOptions:
     def __post_init__(self) -> None:
         check_options(self)
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
-        if self.buckets is not None and self.buckets != "auto":
-            object.__setattr__(self, "buckets", _sort_keys(self.buckets))
+        if self.buckets is None or self.buckets == "auto":
+            return
+        keys: Any = self.buckets
+        sides = [key if isinstance(key, tuple) else (key,) for key in keys]
+        widths = [width for key in sides for width in key]
+        if {*map(len, sides)} not in ({1}, {2}) or not all(
+            type(width) is int and 1 <= width <= MAX_COUNT for width in widths
+        ):
+            raise ValueError(
+                f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+                "[(10, 15), (20, 25)]"
+            )
+        object.__setattr__(self, "buckets", tuple(sorted({*keys})))
 
     @property
     def fills_rectangle(self) -> bool:
@@ -290,8 +300,7 @@ class PackOptions:
             ValueError: split_name is not a split.
         """
         refuse(_conflicts(self, pairs=pairs))
-        _check_keys(self)
-        chosen = {each.name: getattr(self, each.name) for each in fields(PackOptions)}
+        chosen = dict(vars(self))
         if pairs and self.max_tokens is not None:
             chosen["count"] = self.count or "max"
         if self.shares_rows:
@@ -309,26 +318,24 @@ class PackOptions:
         if self.buckets == "auto":
             chosen["num_buckets"] = self.num_buckets or DEFAULT_NUM_BUCKETS
         splits = parse_splits(self)
-        _check_conditions(self)
         names = () if splits is None else splits.names
         if self.split_name not in (None, *names):
             expected = " or ".join(map(repr, names)) if names else "None without split"
             raise ValueError(f"split_name is {self.split_name!r}, expected {expected}")
         if splits is not None:
-            chosen["split"] = splits.spell()
+            shares = dict(zip(names, splits.shares or (), strict=False))
+            chosen["split"] = spell_numbers(shares) or ",".join(names)
         if self.passes is not None:
-            chosen["passes"] = spell_numbers(parse_passes(self.passes))
+            chosen["passes"] = spell_numbers(parse_numbers(self.passes, "--passes"))
         if self.share is not None:
-            chosen["share"] = spell_numbers(parse_shares(self.share, "--share"))
-            chosen["max_passes"] = spell_number(parse_max_passes(self.max_passes or "1"))
-        resolved = ResolvedOptions(**chosen)
-        is_random = resolved.shuffle or self.passes is not None or self.share is not None
-        if self.seed and not is_random:
+            chosen["share"] = spell_numbers(parse_numbers(self.share, "--share"))
+            chosen["max_passes"] = spell_number(parse_number(self.max_passes or "1"))
+        if self.seed and not (chosen["shuffle"] or self.passes or self.share):
             raise OptionError(
                 f"--seed {self.seed} has no effect without --shuffle, --passes or --share",
                 hint="pass --shuffle, or leave out --seed",
             )
-        return resolved
+        return ResolvedOptions(**chosen)
 
 
 class ResolvedOptions(PackOptions):
@@ -355,47 +362,10 @@ class ResolvedOptions(PackOptions):
         return None if self.fill == "chunk" else self.max_tokens
 
 
-def _sort_keys(keys: Any) -> tuple[int, ...] | tuple[tuple[int, int], ...]:
-    """Return different bucket keys in ascending order.
-
-    Raises:
-        ValueError: they are neither lengths nor pairs of lengths.
-    """
-    sides = [tuple(key) if isinstance(key, tuple | list) else (key,) for key in keys]
-    if {len(key) for key in sides} not in ({1}, {2}) or not all(
-        type(value) is int and 1 <= value <= MAX_COUNT for key in sides for value in key
-    ):
-        raise ValueError(
-            f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
-            "[(10, 15), (20, 25)]"
-        )
-    return tuple(sorted({key if len(key) == 2 else key[0] for key in sides}))
-
-
-def _check_keys(options: PackOptions) -> None:
-    """Refuse a bucket key that conflicts with --pad-to-multiple or --max-tokens."""
-    multiple, most = options.pad_to_multiple, options.max_tokens
-    for key in options.keys or ():
-        spelled = (
-            f"--buckets ({','.join(map(str, key))})" if len(key) > 1 else f"--buckets {key[0]}"
-        )
-        if any(width % multiple for width in key):
-            raise OptionError(
-                f"{spelled}: not a multiple of --pad-to-multiple {multiple}",
-                hint="leave out --pad-to-multiple: the buckets set the widths",
-            )
-        needed = sum(key) if options.count == "sum" else max(key)
-        if options.fills_rectangle and most is not None and needed > most:
-            raise OptionError(
-                f"{spelled}: a single row exceeds --max-tokens {most:,}",
-                hint=f"pass --max-tokens {needed} or more, or leave out this bucket",
-            )
-
-
 # Numbers with names, such as train=0.98,validation=0.01,test=rest
 
 ITEM = r"\s*([^=,]*[^=,\s])\s*(?:=\s*([^=,]*?)\s*)?"
-NUMBER = r"\+?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})"
+NUMBER = rf"\+?([0-9]{{1,40}}\.?[0-9]{{0,{MAX_DECIMALS}}}|\.[0-9]{{1,{MAX_DECIMALS}}})"
 SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
@@ -407,12 +377,6 @@ class Splits:
     shares: tuple[Fraction, ...] | None  # None: the names are values of the column `by`
     seed: int = 0
     by: str | None = None  # the column whose value is hashed; None is the document
-
-    def spell(self) -> str:
-        """Return the text of `--split` in the form that is recorded."""
-        if self.shares is None:
-            return ",".join(self.names)
-        return spell_numbers(dict(zip(self.names, self.shares, strict=True)))
 
 
 def parse_splits(options: PackOptions) -> Splits | None:
@@ -443,8 +407,8 @@ def parse_splits(options: PackOptions) -> Splits | None:
             f"{MAX_SPLITS:,}",
             hint=SPLIT_EXAMPLE,
         )
-    if any(value is not None for value in items.values()):
-        shares = parse_shares(options.split, "--split")
+    if "=" in options.split:
+        shares = parse_numbers(options.split, "--split")
         return Splits(tuple(shares), tuple(shares.values()), options.split_seed, options.split_by)
     if options.split_by is None:
         raise OptionError(
@@ -459,68 +423,51 @@ def parse_splits(options: PackOptions) -> Splits | None:
     return Splits(tuple(items), None, 0, options.split_by)
 
 
-def parse_shares(text: str, option: str) -> dict[str, Fraction]:
-    """Parse shares, in the given order; one of them may be `rest`, what others leave of 1.
+def parse_numbers(text: str, option: str) -> dict[str, Fraction]:
+    """Parse names with numbers, in the given order; a share may be `rest`, what others leave of 1.
 
     Those of `--split` add up to 1, those of `--share` may be any ratios.
 
     Args:
-        option: the option that a message names, such as --split.
+        option: that has the text: --split, --share or --passes.
 
     Raises:
         OptionError: the text has another form, or the shares do not add up to 1.
 
-    >>> {name: str(share) for name, share in parse_shares("a=0.75, b=rest", "--split").items()}
+    >>> {name: str(share) for name, share in parse_numbers("a=0.75, b=rest", "--split").items()}
     {'a': '3/4', 'b': '1/4'}
     """
     from fractions import Fraction
 
-    place, numbers = f"{option} {quote(text)}", _split_items(text, option)
-    rests = [name for name, value in numbers.items() if value == REST]
+    place, items = f"{option} {quote(text)}", _split_items(text, option)
+    rests = [name for name, value in items.items() if value == REST and option != "--passes"]
     if len(rests) > 1:
         raise OptionError(
             f"{place}: found {REST} for {quote(rests[0])} and {quote(rests[1])}, expected {REST} "
             "at most once",
             hint=f"write a number for {rests[1]}",
         )
-    is_ratio = option == "--share" and not rests
-    at_most = MAX_PASSES if is_ratio else 1
-    given = {name: value for name, value in numbers.items() if value != REST}
-    shares = _parse_values(given, place, at_most)
-    total = sum(shares.values(), Fraction())
+    numbers = {
+        name: parse_number(value, f"{place}: {name}")
+        for name, value in items.items()
+        if name not in rests
+    }
+    total = sum(numbers.values(), Fraction())
     if rests and total >= 1:
         raise OptionError(
             f"{place}: the other shares add up to {spell_number(total)}, expected less than 1 "
             f"beside {rests[0]}={REST}",
             hint="pass smaller shares",
         )
-    if not rests and total != 1 and not is_ratio:
+    if option == "--split" and not rests and total != 1:
         raise OptionError(
             f"{place}: the shares add up to {spell_number(total)}, expected 1",
-            hint=f"write {[*shares][-1]}={REST} for what the others leave",
+            hint=f"write {[*items][-1]}={REST} for what the others leave",
         )
-    return {name: shares.get(name, 1 - total) for name in numbers}
+    return {name: numbers.get(name, 1 - total) for name in items}
 
 
-def parse_passes(text: str) -> dict[str, Fraction]:
-    """Parse the text of `--passes`, such as A=2,B=0.5, in the given order.
-
-    Raises:
-        OptionError: it is not of that form, or a number is out of range.
-    """
-    return _parse_values(_split_items(text, "--passes"), f"--passes {quote(text)}", MAX_PASSES)
-
-
-def parse_max_passes(text: str) -> Fraction:
-    """Parse the text of `--max-passes`.
-
-    Raises:
-        OptionError: it is not a decimal number, or out of range.
-    """
-    return parse_number(text.strip(), "--max-passes", MAX_PASSES)
-
-
-def parse_number(text: str, place: str, at_most: int) -> Fraction:
+def parse_number(text: str, place: str = "--max-passes") -> Fraction:
     """Parse a decimal number above 0.
 
     Args:
@@ -531,17 +478,13 @@ def parse_number(text: str, place: str, at_most: int) -> Fraction:
     """
     from fractions import Fraction
 
-    number = Fraction(text) if re.fullmatch(NUMBER, text) else Fraction()
-    if not 0 < number <= at_most:
+    found = text.strip()
+    number = Fraction(found) if re.fullmatch(NUMBER, found) else Fraction()
+    if not 0 < number <= MAX_PASSES:
         raise OptionError(
-            f"{place}: found {text[:60] or quote(text)}, expected a decimal number above 0, at "
-            f"most {at_most:,}",
+            f"{place}: found {found[:60] or quote(found)}, expected a decimal number above 0, at "
+            f"most {MAX_PASSES:,}, with at most {MAX_DECIMALS} decimals",
             hint="write it like 0.01",
-        )
-    if (number * 10**MAX_DECIMALS).denominator > 1:
-        raise OptionError(
-            f"{place}: found {text[:60]}, expected at most {MAX_DECIMALS} decimals",
-            hint="round it",
         )
     return number
 
@@ -567,39 +510,27 @@ def spell_number(number: Fraction | int) -> str:
     return f"{whole}.{decimals:0{MAX_DECIMALS}}".rstrip("0").rstrip(".")
 
 
-def _split_items(text: str, option: str) -> dict[str, str | None]:
-    """Split text at its commas into names and values; a name without = has the value None."""
-    items: dict[str, str | None] = {}
+def _split_items(text: str, option: str) -> dict[str, str]:
+    """Split text at its commas into names and values; names of splits may stand alone."""
+    items, is_plain = dict[str, str](), option == "--split" and "=" not in text
     for item in text.split(","):
         found = re.fullmatch(ITEM, item)
-        if found is None:
-            raise _item_error(f"{option} {quote(text)}", item.strip())
-        name, value = found.groups()
-        if name in items:
+        if found is None or (found[2] is None and not is_plain):
+            hint = "write it like a=0.9,b=0.1"
+            if option != "--split":
+                hint += ", or with the positions of the stores: 1=0.9,2=0.1"
             raise OptionError(
-                f"{option} {quote(text)}: found {quote(name)} twice, expected each name once",
-                hint=f"leave out one {name}",
+                f"{option} {quote(text)}: found {quote(item.strip())}, expected NAME=NUMBER, with "
+                "commas between them",
+                hint,
             )
-        items[name] = value
+        if found[1] in items:
+            raise OptionError(
+                f"{option} {quote(text)}: found {quote(found[1])} twice, expected each name once",
+                hint=f"leave out one {found[1]}",
+            )
+        items[found[1]] = found[2]
     return items
-
-
-def _parse_values(items: Mapping[str, str | None], place: str, at_most: int) -> dict[str, Fraction]:
-    numbers = {}
-    for name, value in items.items():
-        if value is None:
-            raise _item_error(place, name)
-        numbers[name] = parse_number(value, f"{place}: {name}", at_most)
-    return numbers
-
-
-def _item_error(place: str, item: str) -> OptionError:
-    hint = "write it like a=0.9,b=0.1"
-    if not place.startswith("--split"):
-        hint += ", or with the positions of the stores: 1=0.9,2=0.1"
-    return OptionError(
-        f"{place}: found {quote(item)}, expected NAME=NUMBER, with commas between them", hint
-    )
 
 
 # Conditions: lang = de    'my field' != "it's"    @length >= 8    @source = corpus/a*
@@ -650,60 +581,61 @@ def _unquote(text: str) -> str:
     return text[1:-1].replace(text[0] * 2, text[0]) if text[0] in "'\"" else text
 
 
-def _check_conditions(options: PackOptions) -> None:
-    """Refuse a condition on the column that --store-column adds."""
-    for text in options.where:
-        found, added = parse_condition(text), options.store_column
-        if found.name == added and not found.is_built_in and added not in options.drop_column:
-            raise OptionError(
-                f"--where {quote(text)}: found the column that --store-column adds, expected "
-                "one of the stores",
-                hint="to pack only some stores, leave out the others",
-            )
-
-
 # Options that conflict
 
 
-def _list_set(o: PackOptions, *names: str) -> Iterator[str]:
-    """Yield those of some fields that are not as by default, as options with their values."""
-    for name in names:
-        if (value := getattr(o, name)) != PackOptions.__dataclass_fields__[name].default:
-            yield f"--{name.replace('_', '-')} {value}"
+def _need(
+    is_lacking: object, flag: str, needed: str, hint: str | None = None
+) -> tuple[object, str, str]:
+    """Return the conflict of an option that has no effect without another one."""
+    name = flag.partition(" ")[0]
+    return is_lacking, f"{flag} needs {needed}", hint or f"pass {needed}, or leave out {name}"
 
 
 def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
-    yield from _conflicts_of_pairs(o) if pairs else _conflicts_of_singles(o)
-    if o.shares_rows:
-        yield from _conflicts_of_shared(o)
-        yield from _conflicts_of_streams(o) if o.carries_state else _conflicts_of_varlen(o)
+    keys, most, multiple = o.keys or [], o.max_tokens, o.pad_to_multiple
+    if pairs:
+        yield from _conflicts_of_pairs(o)
     else:
-        yield from _conflicts_of_unshared(o)
-    if not o.fills_rectangle:
-        for flag in _list_set(o, "pad_to_multiple", "padding_side"):
-            message = f"{flag} needs --layout padded"
-            yield True, message, f"pass --layout padded, or leave out {flag}"
-    is_twice = o.passes is not None and o.share is not None
-    yield is_twice, "--passes conflicts with --share", "leave out one of the two"
-    needs_share = o.max_passes is not None and o.share is None
-    yield needs_share, "--max-passes needs --share", "pass --share, or leave out --max-passes"
-    for name in ("split_seed", "split_by") if o.split is None else ():
-        flag = f"--{name.replace('_', '-')}"
-        hint = f"pass --split, or leave out {flag}"
-        yield getattr(o, name), f"{flag} needs --split", hint
-
-
-def _conflicts_of_singles(o: PackOptions) -> Conflicts:
-    hint = "pass the decoder's store as --decoder, or leave out"
-    yield o.count, f"--count {o.count} needs --decoder", f"{hint} --count {o.count}"
-    keys = "--buckets with two lengths each"
-    yield o.keys and len(o.keys[0]) > 1, f"{keys} needs --decoder", f"{hint} {keys}"
+        yield _need(o.count, f"--count {o.count}", "--decoder")
+        is_pair = any(len(key) > 1 for key in keys)
+        yield _need(is_pair, "--buckets with two lengths each", "--decoder")
+    yield from _conflicts_of_shared(o) if o.shares_rows else _conflicts_of_unshared(o)
+    is_unpadded = not o.fills_rectangle
+    yield _need(is_unpadded and multiple > 1, f"--pad-to-multiple {multiple}", "--layout padded")
+    is_left = o.padding_side == "left"
+    yield _need(is_unpadded and is_left, "--padding-side left", "--layout padded")
+    yield o.passes and o.share, "--passes conflicts with --share", "leave out one of the two"
+    yield _need(o.max_passes is not None and o.share is None, "--max-passes", "--share")
+    yield _need(o.split_seed and o.split is None, "--split-seed", "--split")
+    yield _need(o.split_by and o.split is None, "--split-by", "--split")
+    for key in keys:
+        spelled = f"--buckets ({','.join(map(str, key))})" if pairs else f"--buckets {key[0]}"
+        yield (
+            any(width % multiple for width in key),
+            f"{spelled}: not a multiple of --pad-to-multiple {multiple}",
+            "leave out --pad-to-multiple: the buckets set the widths",
+        )
+        needed = sum(key) if o.count == "sum" else max(key)
+        yield (
+            o.fills_rectangle and needed > (most or needed),
+            f"{spelled}: a single row exceeds --max-tokens {most or 0:,}",
+            f"pass --max-tokens {needed} or more, or leave out this bucket",
+        )
+    for text in o.where:
+        condition, added = parse_condition(text), o.store_column
+        yield (
+            condition.name == added and not condition.is_built_in and added not in o.drop_column,
+            f"--where {quote(text)}: found the column that --store-column adds, expected one of "
+            "the stores",
+            "to pack only some stores, leave out the others",
+        )
 
 
 def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
-    layouts = " or ".join(name for name, rules in LAYOUTS.items() if rules.holds_pairs)
+    layouts = " or ".join(name for name, rules in LAYOUTS.items() if not rules.shares_rows)
     yield (
-        not LAYOUTS[o.layout].holds_pairs,
+        o.shares_rows,
         f"--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
         f"pass --layout {layouts}",
     )
@@ -717,67 +649,53 @@ def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
         f"--split-by {o.split_by}: splits follow the encoder's side",
         "keep the column on the encoder's side too: tokenize --keep",
     )
-    yield (
-        o.count and o.max_tokens is None,
-        f"--count {o.count} needs --max-tokens",
-        "pass --max-tokens, or leave out --count",
-    )
+    yield _need(o.count and o.max_tokens is None, f"--count {o.count}", "--max-tokens")
     example = "pass pairs of lengths, such as --buckets '(10,15),(20,25)'"
     yield (
         o.buckets == "auto",
         "--buckets auto conflicts with --decoder",
         f"leave it out: --order length, the default, pads little; or {example}",
     )
-    keys = o.keys or [(0, 0)]
-    yield (
-        len(keys[0]) == 1,
-        f"--buckets {keys[0][0]}: found one length, expected two, of the encoder's and of the "
-        "decoder's row",
-        example,
-    )
+    for key in o.keys or ():
+        what = "found one length, expected two, of the encoder's and of the decoder's row"
+        yield len(key) == 1, f"--buckets {key[0]}: {what}", example
 
 
 def _conflicts_of_shared(o: PackOptions) -> Conflicts:
-    example = "the length of a row, for example --max-tokens 2048"
+    example, layout = "the length of a row, for example --max-tokens 2048", f"--layout {o.layout}"
+    reason = "--fill chunk, which cuts anywhere to fill every row"
     if o.carries_state:
         example = "the steps of a batch, for example --max-tokens 128"
-    message = f"--layout {o.layout} needs --max-tokens"
-    yield o.max_tokens is None, message, f"pass {example}"
-    reason = f"conflicts with --layout {o.layout}, whose rows several sequences share"
-    for flag in _list_set(o, "window", "buckets", "num_buckets"):
-        name = flag.partition(" ")[0]
-        yield True, f"{name} {reason}", f"leave out {name}"
-    yield o.last_batch == "drop", f"--last-batch drop {reason}", "leave out --last-batch drop"
-
-
-def _conflicts_of_streams(o: PackOptions) -> Conflicts:
-    reason = "conflicts with --layout streams: streams are cut every --max-tokens steps, and only "
-    reason += "the last batch is padded"
-    flags = [*_list_set(o, "last_batch", "align_sequences")]
-    flags += _list_set(o, "fill") if o.fill != "chunk" else ()
-    flags += _list_set(o, "overflow") if o.overflow != "split" else ()
-    for flag in flags:
-        yield True, f"{flag} {reason}", f"leave out {flag}"
-
-
-def _conflicts_of_varlen(o: PackOptions) -> Conflicts:
+        reason = "--layout streams: streams are cut every --max-tokens steps, and only the last "
+        reason += "batch is padded"
+    yield _need(o.max_tokens is None, layout, "--max-tokens", f"pass {example}")
+    for value, flag in (
+        (o.window, "--window"),
+        (o.buckets, "--buckets"),
+        (o.num_buckets, "--num-buckets"),
+        (o.last_batch == "drop", "--last-batch drop"),
+    ):
+        what = f"{flag} conflicts with {layout}, whose rows several sequences share"
+        yield value, what, f"leave out {flag}"
+    for is_other, flag in (
+        (o.carries_state and o.last_batch == "pad", "--last-batch pad"),
+        (o.align_sequences > 1, f"--align-sequences {o.align_sequences}"),
+        (o.fill not in (None, "chunk"), f"--fill {o.fill}"),
+        (o.overflow not in (None, "split"), f"--overflow {o.overflow}"),
+    ):
+        is_chunked = o.carries_state or o.fill == "chunk"
+        what = f"{flag} conflicts with {reason}"
+        yield is_chunked and is_other, what, f"leave out {flag}"
     yield (
         o.last_batch == "pad" and o.batch_size is None,
-        f"--last-batch pad conflicts with --layout {o.layout} without --batch-size: a batch is "
-        "one row",
+        f"--last-batch pad conflicts with {layout} without --batch-size: a batch is one row",
         "pass --batch-size, or leave out --last-batch pad",
     )
     yield (
-        o.order == "none" and o.fill not in ("sequential", "chunk"),
-        f"--order none conflicts with --fill best-fit, the default of --layout {o.layout}",
+        o.order == "none" and o.fill not in ("sequential", "chunk") and not o.carries_state,
+        f"--order none conflicts with --fill best-fit, the default of {layout}",
         "pass --fill sequential to keep the order of the store",
     )
-    if o.fill == "chunk":
-        flags = [*_list_set(o, "align_sequences")]
-        flags += _list_set(o, "overflow") if o.overflow != "split" else ()
-        for flag in flags:
-            message = f"{flag} conflicts with --fill chunk, which cuts anywhere to fill every row"
-            yield True, message, f"leave out {flag}"
     length, multiple = o.max_tokens or 0, o.align_sequences
     yield (
         length % multiple,
@@ -787,37 +705,25 @@ def _conflicts_of_varlen(o: PackOptions) -> Conflicts:
 
 
 def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
-    for flag in _list_set(o, "fill"):
-        message = f"{flag} needs --layout varlen"
-        yield True, message, "pass --layout varlen, or leave out --fill"
-    for flag in _list_set(o, "align_sequences"):
-        message = f"{flag} needs --layout varlen"
-        yield True, message, "to round the widths of --layout padded, pass --pad-to-multiple"
-    yield (
-        o.overflow == "split",
-        "--overflow split needs --layout varlen",
-        "split with tokenize --max-length, or pass --overflow drop",
-    )
-    yield (
-        o.overflow and o.max_tokens is None and o.keys is None,
-        f"--overflow {o.overflow} needs --max-tokens or --buckets K1,K2,…",
-        "drop long sequences with --drop-longer",
-    )
+    yield _need(o.fill, f"--fill {o.fill}", "--layout varlen")
+    hint = "to round the widths of --layout padded, pass --pad-to-multiple"
+    flag = f"--align-sequences {o.align_sequences}"
+    yield _need(o.align_sequences > 1, flag, "--layout varlen", hint)
+    hint = "split with tokenize --max-length, or pass --overflow drop"
+    yield _need(o.overflow == "split", "--overflow split", "--layout varlen", hint)
+    is_lacking = o.overflow and o.max_tokens is None and o.keys is None
+    limits, hint = "--max-tokens or --buckets K1,K2,…", "drop long sequences with --drop-longer"
+    yield _need(is_lacking, f"--overflow {o.overflow}", limits, hint)
     yield (
         o.window and o.order == "none",
         "--window conflicts with --order none",
         "leave out one of the two",
     )
-    needs_auto = o.num_buckets and o.buckets != "auto"
-    yield needs_auto, "--num-buckets needs --buckets auto", "pass --buckets auto"
+    yield _need(o.num_buckets and o.buckets != "auto", "--num-buckets", "--buckets auto")
     message = f"--num-buckets {o.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
     yield (o.num_buckets or 0) > MAX_NUM_BUCKETS, message, ""
     is_padded = o.last_batch == "pad"
-    yield (
-        is_padded and not o.fills_rectangle,
-        "--last-batch pad needs --layout padded",
-        "pass --layout padded, or leave out --last-batch pad",
-    )
+    yield _need(is_padded and not o.fills_rectangle, "--last-batch pad", "--layout padded")
     yield (
         is_padded and o.max_tokens and not o.buckets,
         "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",

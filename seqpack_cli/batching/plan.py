@@ -20,9 +20,9 @@ whatever the number of sequences.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain, pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,19 @@ import numpy as np
 from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.order import (
     BATCHES,
-    ArrayOrder,
-    ArrayRange,
+    ROUNDS,
     LengthOrder,
-    LengthRange,
     LengthsChangedError,
+    Order,
     Rows,
     WindowOrder,
+    epoch_seed,
     join_rows,
     length_order,
-    round_seed,
     shuffled,
     sort_within_batches,
 )
-from seqpack_cli.batching.rows import cut_by_tokens, fill_rows, round_up
+from seqpack_cli.batching.rows import cut_rows, fill_rows, round_up
 from seqpack_cli.batching.selection import (
     LAST_BATCH,
     OVERFLOW,
@@ -53,19 +52,12 @@ from seqpack_cli.batching.selection import (
     PartLengths,
     SourceCounts,
     Tally,
-    add_up,
     count_lengths,
     iter_parts,
     join_counts,
     test_side,
 )
-from seqpack_cli.errors import check_positive
-from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import to_offsets
-
-Order = LengthOrder | WindowOrder | ArrayOrder
-Range = LengthRange | WindowOrder | ArrayRange
-
+from seqpack_cli.ranges import expand_ranges, to_offsets
 
 # The table of batches
 
@@ -97,28 +89,27 @@ class BatchTable:
     # Only where sequences are split:
     num_later_pieces: np.ndarray = field(default_factory=_empty)  # rows that continue a sequence
     num_split_sequences: np.ndarray = field(default_factory=_empty)  # with their second piece here
-    # Only of pairs, beside those of the encoder's side:
-    decoder_tokens: np.ndarray = field(default_factory=_empty)
-    decoder_cells: np.ndarray = field(default_factory=_empty)
-    decoder_longest: np.ndarray = field(default_factory=_empty)
+    decoder: BatchTable | None = None  # of pairs, the decoder's side of the same batches
 
     @classmethod
     def of_batches(
-        cls, lengths: np.ndarray, batch_offsets: np.ndarray, *, first_row: int = 0
+        cls,
+        lengths: np.ndarray,
+        batch_offsets: np.ndarray,
+        *decoder: np.ndarray,
+        first_row: int = 0,
     ) -> BatchTable:
         """Return a table of batches without filler or padding, with one row per batch.
 
         Args:
             lengths: of all rows.
             batch_offsets: int64[batches + 1], where in lengths each batch begins.
+            decoder: the lengths of the decoder's side of pairs.
             first_row: number of rows before these.
         """
         starts, num_rows = batch_offsets[:-1], np.diff(batch_offsets)
-        num_tokens = longest = _empty()
-        if len(starts):
-            rows = lengths[: batch_offsets[-1]]
-            num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
-            longest = np.maximum.reduceat(rows, starts).astype(np.int64)
+        rows = lengths[: batch_offsets[-1]]
+        num_tokens = np.add.reduceat(rows, starts, dtype=np.int64)
         return cls(
             starts=starts + first_row,
             counts=np.ones_like(num_rows),
@@ -126,7 +117,10 @@ class BatchTable:
             num_filler_rows=np.zeros_like(num_rows),
             num_tokens=num_tokens,
             num_cells=num_tokens,
-            longest=longest,
+            longest=np.maximum.reduceat(rows, starts).astype(np.int64),
+            decoder=cls.of_batches(*decoder, batch_offsets, first_row=first_row)
+            if decoder
+            else None,
         )
 
     @classmethod
@@ -134,13 +128,13 @@ class BatchTable:
         """Concatenate tables; without any, return an empty table."""
         if len(tables) == 1:
             return tables[0]
-        columns = [column.name for column in fields(cls)]
-        return cls(
-            **{
-                name: np.concatenate([_empty(), *(getattr(table, name) for table in tables)])
-                for name in columns
-            }
-        )
+        joined: dict[str, Any] = {
+            name: np.concatenate([_empty(), *(getattr(table, name) for table in tables)])
+            for name in cls.__dataclass_fields__
+            if name != "decoder"
+        }
+        decoders = [table.decoder for table in tables if table.decoder is not None]
+        return cls(**joined, decoder=cls.join(decoders) if decoders else None)
 
     def __len__(self) -> int:
         """Return the number of rows of the table."""
@@ -160,28 +154,14 @@ class BatchTable:
     @property
     def num_sequences(self) -> np.ndarray:
         """Return the number of sequences that begin in each batch, without later pieces."""
-        num_sequences = self.num_real_rows
-        if len(self.num_later_pieces):
-            num_sequences = num_sequences - self.num_later_pieces
+        later = self.num_later_pieces if len(self.num_later_pieces) else 0
+        num_sequences: np.ndarray = self.num_real_rows - later
         return num_sequences
-
-    @property
-    def decoder(self) -> BatchTable | None:
-        """Return the table of the decoder's side; None where batches hold no pairs."""
-        if not len(self.decoder_tokens):
-            return None
-        return replace(
-            self.with_decoder(None),
-            num_tokens=self.decoder_tokens,
-            num_cells=self.decoder_cells,
-            longest=self.decoder_longest,
-        )
 
     @property
     def sides(self) -> list[BatchTable]:
         """Return the table of each side: the encoder's and the decoder's, or the only one."""
-        decoder = self.decoder
-        return [self] if decoder is None else [self, decoder]
+        return [self] if self.decoder is None else [self, self.decoder]
 
     @property
     def widths(self) -> np.ndarray:
@@ -200,37 +180,23 @@ class BatchTable:
         """Return the share of padding cells in all batches together."""
         return 1 - self.add_up(self.num_tokens) / max(self.add_up(self.num_cells), 1)
 
-    def with_decoder(self, decoder: BatchTable | None) -> BatchTable:
-        """Return the table with the decoder's side of the same batches; None removes it."""
-        columns = [_empty()] * 3
-        if decoder is not None:
-            columns = [decoder.num_tokens, decoder.num_cells, decoder.longest]
-        return replace(
-            self, decoder_tokens=columns[0], decoder_cells=columns[1], decoder_longest=columns[2]
-        )
-
-    def fill_up(self, num_rows: int) -> BatchTable:
-        """Return the table with filler rows in each batch, up to a number of rows."""
-        filled = replace(
-            self,
-            num_rows=np.full_like(self.num_rows, num_rows),
-            num_filler_rows=num_rows - self.num_real_rows,
-            num_cells=self.widths * num_rows,
-        )
-        decoder = self.decoder
-        return filled if decoder is None else filled.with_decoder(decoder.fill_up(num_rows))
-
     def add_up(self, column: np.ndarray) -> int:
         """Return the sum of a column over all batches, 0 for an empty column."""
         return int((column * self.counts).sum()) if len(column) else 0
 
     def take(self, rows: np.ndarray | slice) -> BatchTable:
         """Return some rows of the table, selected by a mask, by positions or by a slice."""
-        return self._apply(lambda column: column[rows])
+        taken: dict[str, Any] = {
+            name: column[rows]
+            for name, column in vars(self).items()
+            if name != "decoder" and len(column)
+        }
+        decoder = None if self.decoder is None else self.decoder.take(rows)
+        return replace(self, **taken, decoder=decoder)
 
     def expand(self) -> BatchTable:
         """Return the same batches with one row per batch."""
-        table = self._apply(lambda column: np.repeat(column, self.counts))
+        table = self.take(np.repeat(np.arange(len(self)), self.counts))
         numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
@@ -238,34 +204,23 @@ class BatchTable:
         """Return one table for the batches between each two neighbouring cuts.
 
         Args:
-            cuts: batch numbers, counted through this table, ascending.
+            cuts: batch numbers, counted through this table, each larger than the one before.
         """
         offsets = to_offsets(self.counts)
-        firsts = (np.searchsorted(offsets, cuts, "right") - 1).tolist()
-        ends = np.searchsorted(offsets, cuts, "left").tolist()
         tables = []
-        for place, (first, last) in enumerate(pairwise(cuts)):
-            rows = slice(firsts[place], ends[place + 1] * (last > first))
-            begins = np.maximum(offsets[:-1][rows], first)
-            counts = np.minimum(offsets[1:][rows], last) - begins
-            tables.append(self.take(rows)._skip(begins - offsets[:-1][rows], counts))
+        for first, last in pairwise(cuts):
+            place = int(np.searchsorted(offsets, first, "right")) - 1
+            rows = slice(place, int(np.searchsorted(offsets, last)))
+            bounds = np.clip(offsets[place : rows.stop + 1], first, last)
+            skipped = bounds[:-1] - offsets[rows]
+            tables.append(self.take(rows)._skip(skipped, np.diff(bounds)))
         return tables
-
-    def _apply(self, change: Callable[[np.ndarray], np.ndarray]) -> BatchTable:
-        """Apply a function to every column that is not empty."""
-        columns = {column.name: getattr(self, column.name) for column in fields(self)}
-        return BatchTable(
-            **{name: change(column) if len(column) else column for name, column in columns.items()}
-        )
 
     def _skip(self, num_skipped: np.ndarray, counts: np.ndarray) -> BatchTable:
         """Return `counts` batches of each row of the table, after the first `num_skipped`."""
-        return replace(
-            self,
-            starts=self.starts + num_skipped * self.num_real_rows,
-            counts=counts,
-            index=self.index + num_skipped[: len(self.index)],
-        )
+        decoder = None if self.decoder is None else self.decoder._skip(num_skipped, counts)
+        starts = self.starts + num_skipped * self.num_real_rows
+        return replace(self, starts=starts, counts=counts, decoder=decoder)
 
 
 # The limits of a batch
@@ -281,10 +236,6 @@ class Limits:
     multiple: int = 1  # padded widths are rounded up to it
     key: tuple[int, ...] = ()  # of the bucket, the width of each side
     count: str | None = None  # of pairs: "max", the larger side, or "sum"
-
-    def cost(self, sides: Iterable[int]) -> int:
-        """Return what both sides of a pair cost together, or the only one."""
-        return sum(sides) if self.count == "sum" else max(sides)
 
     def cut(self, *sides: np.ndarray) -> np.ndarray:
         """Cut sequences or pairs into batches, in the given order.
@@ -302,176 +253,135 @@ class Limits:
         >>> Limits(max_tokens=6, count="max").cut(np.array([3, 2, 1]), np.array([1, 4, 2])).tolist()
         [0, 2, 3]
         """
-        num_rows = len(sides[0])
-        most_rows, max_tokens = self.batch_size or max(num_rows, 1), self.max_tokens
-        if max_tokens is None or not num_rows:
+        num_rows, most_rows = len(sides[0]), self.batch_size or max(len(sides[0]), 1)
+        if self.max_tokens is None:
             return np.append(np.arange(0, num_rows, most_rows), num_rows)
         costs = [round_up(side, self.multiple) for side in sides]
         if len(costs) > 1 and self.padded == (self.count == "max"):
             # the widest of both sides, or the tokens of both, as if they were of one
             costs = [np.maximum(*costs) if self.padded else np.add(*costs, dtype=np.int64)]
-        if len(costs) == 1:
-            cut = _cut_by_cells if self.padded else cut_by_tokens
-            return cut(costs[0], most_rows, max_tokens)
-        return _cut_pairs(costs, most_rows, max_tokens, padded=self.padded)
+        return cut_rows(costs, most_rows, self.max_tokens, padded=self.padded)
 
-    def cut_runs(self, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Cut runs of equal lengths into batches, as `cut` cuts their sequences.
+    def cut_counted(self, counted: LengthCounts, first_row: int) -> BatchTable:
+        """Cut sequences in length order into batches, as `cut` does, without looking at each.
+
+        Time and memory grow with the number of distinct lengths. Equal batches are one row of the
+        table, but for the last batch of all, which has its own.
 
         Args:
-            lengths: integers, one per run, none longer than the one before.
-            counts: sequences of each run, at least 1.
+            first_row: number of sequences before these.
 
-        Returns:
-            int64[3, N], one column for each group of equal batches: first row, rows of a batch, and
-            number of batches. Groups of several batches lie inside one run; the last batch of all
-            is a group of its own.
-
-        >>> Limits(batch_size=2).cut_runs(np.array([4, 3]), np.array([5, 2])).tolist()
-        [[0, 4, 6], [2, 2, 1], [2, 1, 1]]
+        >>> counted = LengthCounts(np.array([4, 3]), np.array([5, 2]))
+        >>> table = Limits(batch_size=2).cut_counted(counted, 0)
+        >>> table.num_rows.tolist(), table.counts.tolist(), table.num_tokens.tolist()
+        ([2, 2, 1], [2, 1, 1], [8, 7, 3])
         """
-        needed = round_up(lengths, self.multiple)
-        found, max_tokens = array("q"), self.max_tokens
-        most_rows = self.batch_size or int(counts.sum())
-        start = num_rows = num_tokens = widest = 0  # of the unfinished batch
-        for length, count in zip(needed.tolist(), counts.tolist(), strict=True):
+        most_rows = self.batch_size or counted.num_sequences
+        needed = round_up(counted.lengths, self.multiple)
+        max_tokens = self.max_tokens or most_rows * int(needed.max(initial=0))
+        found, start = array("q"), first_row
+        num_rows = num_tokens = longest = widest = 0  # of the open batch
+        columns = counted.lengths.tolist(), needed.tolist(), counted.counts.tolist()
+        for length, width, count in zip(*columns, strict=True):
             left = count
-            if num_rows:
-                room = most_rows - num_rows
-                if max_tokens is not None and self.padded:
-                    room = min(room, max_tokens // widest - num_rows)
-                elif max_tokens is not None:
-                    room = min(room, (max_tokens - num_tokens) // length)
-                taken = min(room, left)
-                num_rows, num_tokens, left = (
-                    num_rows + taken,
-                    num_tokens + taken * length,
-                    left - taken,
-                )
-                if not left:
+            while left:
+                if not num_rows:
+                    longest, widest = length, width
+                room = max_tokens // widest if self.padded else (max_tokens - num_tokens) // length
+                most = min(most_rows, room if self.padded else num_rows + room)
+                if num_rows == most:  # no more fit: close it
+                    batches = 1, num_rows, num_tokens
+                    num_rows = num_tokens = 0
+                elif not num_rows and left > most:  # the last one stays open: a shorter one may fit
+                    batches = (left - 1) // most, most, most * length
+                    left -= batches[0] * most
+                else:
+                    taken = min(most - num_rows, left)
+                    num_rows, num_tokens = num_rows + taken, num_tokens + taken * length
+                    left -= taken
                     continue
-                found.extend((start, num_rows, 1))
-                start += num_rows
-            most = most_rows if max_tokens is None else min(most_rows, max_tokens // length)
-            num_full = (left - 1) // most  # the last one stays open: a shorter sequence may fit
-            if num_full:
-                found.extend((start, most, num_full))
-                start += num_full * most
-            num_rows = left - num_full * most
-            num_tokens, widest = num_rows * length, length
+                found.extend((start, *batches, longest))
+                start += batches[0] * batches[1]
         if num_rows:
-            found.extend((start, num_rows, 1))
-        return np.array(found, np.int64).reshape(-1, 3).T
+            found.extend((start, 1, num_rows, num_tokens, longest))
+        starts, counts, sizes, tokens, widest_rows = np.array(found, np.int64).reshape(-1, 5).T
+        return BatchTable(
+            starts=starts,
+            counts=counts,
+            num_rows=sizes,
+            num_filler_rows=np.zeros_like(sizes),
+            num_tokens=tokens,
+            num_cells=tokens,
+            longest=widest_rows,
+        )
 
     def is_full(self, batch: BatchTable) -> bool:
         """Return whether a table's only batch has no room for another row of single tokens."""
-        num_rows = int(batch.num_rows[0])
-        if self.batch_size is not None and num_rows >= self.batch_size:
+        num_rows = int(batch.num_rows[0]) + 1
+        if self.batch_size is not None and num_rows > self.batch_size:
             return True
-        if self.max_tokens is None:
-            return False
-        if self.padded:
-            widths = (int(round_up(side.longest, self.multiple)[0]) for side in batch.sides)
-            return (num_rows + 1) * self.cost(widths) > self.max_tokens
-        return self.cost(int(side.num_tokens[0]) + 1 for side in batch.sides) > self.max_tokens
+        costs = [
+            int((side.widths * num_rows if self.padded else side.num_tokens + 1)[0])
+            for side in batch.sides
+        ]
+        cost = sum(costs) if self.count == "sum" else max(costs)
+        return self.max_tokens is not None and cost > self.max_tokens
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
-        if not self.padded or not len(table):
+        if not self.padded:
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
         sides = [
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
         ]
-        return sides[0] if len(sides) == 1 else sides[0].with_decoder(sides[1])
+        return replace(sides[0], decoder=sides[1] if table.decoder is not None else None)
 
 
 def make_limits(
     options: ResolvedOptions, keys: Sequence[int | Sequence[int]] | None
 ) -> list[Limits]:
     """Return the limits of each bucket, the largest first, or of all sequences without keys."""
-    limits = Limits(
-        options.batch_size,
-        options.max_tokens,
-        options.fills_rectangle,
-        options.pad_to_multiple,
-        count=options.count,
-    )
-    if keys is None:
-        return [limits]
-    of_buckets = []
-    for key in reversed(keys):
-        of_bucket = replace(limits, key=(key,) if isinstance(key, int) else tuple(key))
-        if options.fills_rectangle and options.max_tokens is not None:  # every row costs its key
-            most_rows = options.max_tokens // of_bucket.cost(of_bucket.key)
-            most_rows = min(options.batch_size or most_rows, most_rows)
-            of_bucket = replace(of_bucket, batch_size=most_rows, max_tokens=None)
-        of_buckets.append(of_bucket)
-    return of_buckets
+    made, is_padded, count = [], options.fills_rectangle, options.count
+    for key in reversed([()] if keys is None else keys):
+        widths = (key,) if isinstance(key, int) else tuple(key)
+        most_rows, max_tokens = options.batch_size, options.max_tokens
+        if widths and is_padded and max_tokens is not None:  # every row costs its key
+            most = max_tokens // (sum(widths) if count == "sum" else max(widths))
+            most_rows, max_tokens = min(most_rows or most, most), None
+        limits = most_rows, max_tokens, is_padded, options.pad_to_multiple
+        made.append(Limits(*limits, widths, count))
+    return made
 
 
 def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of the room in a batch, by bucket keys and by the budget of tokens."""
-    keys, budget, multiple = options.keys, options.max_tokens, options.pad_to_multiple
+    keys, most, multiple = options.keys or [], options.max_tokens or 0, options.pad_to_multiple
 
     def has_key(*sides: np.ndarray) -> np.ndarray:
-        found: np.ndarray = find_buckets(keys or [], *sides) < len(keys or [])
+        found: np.ndarray = find_buckets(keys, *sides) < len(keys)
         return found
 
     def has_room(*sides: np.ndarray) -> np.ndarray:
-        needed = np.sum([round_up(side, multiple) for side in sides], axis=0, dtype=np.int64)
-        return np.less_equal(needed, budget or 0, dtype=bool)
+        needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
+        return needed <= most
 
-    tests = list[LengthTest]()
-    if keys is not None:
-        for side, limit in enumerate(np.max(keys, axis=0).tolist()):
-            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--buckets"))
-        if num_sides > 1:
-            tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
-    if budget is not None and options.count == "sum":
-        tests.append(LengthTest(OVERFLOW, "--max-tokens", budget, has_room))
-    elif budget is not None and options.overflow != "split":
-        for side in range(num_sides):
-            limit = budget // multiple * multiple
-            tests.append(test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens"))
+    tests = [
+        test_side(OVERFLOW, max(widths), side, num_sides, option="--buckets")
+        for side, widths in enumerate(zip(*keys, strict=True))
+    ]
+    if keys and num_sides > 1:
+        tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
+    if options.count == "sum":
+        tests.append(LengthTest(OVERFLOW, "--max-tokens", most, has_room))
+    elif most and options.overflow != "split":
+        limit = most // multiple * multiple
+        tests += [
+            test_side(OVERFLOW, limit, side, num_sides, option="--max-tokens")
+            for side in range(num_sides)
+        ]
     return tests
-
-
-def _cut_by_cells(lengths: np.ndarray, most_rows: int, max_tokens: int) -> np.ndarray:
-    starts = array("q", [0])
-    start = longest = 0
-    size = LIMITS.sequences_per_block
-    for block in range(0, len(lengths), size):
-        for row, length in enumerate(lengths[block : block + size].tolist(), block):
-            if length > longest:
-                longest = length
-            if longest * (row - start + 1) > max_tokens or row - start == most_rows:
-                start, longest = row, length
-                starts.append(row)
-    return np.append(np.frombuffer(starts, np.int64), len(lengths))
-
-
-def _cut_pairs(
-    sides: Sequence[np.ndarray], most_rows: int, max_tokens: int, *, padded: bool
-) -> np.ndarray:
-    """Cut where the tokens of either side, or the cells of both, go beyond the budget."""
-    starts = array("q", [0])
-    start = encoder = decoder = 0  # tokens of each side, or widths
-    size = LIMITS.sequences_per_block
-    for block in range(0, len(sides[0]), size):
-        columns = (side[block : block + size].tolist() for side in sides)
-        for row, (length, other) in enumerate(zip(*columns, strict=True), block):
-            if padded:
-                encoder, decoder = max(encoder, length), max(decoder, other)
-                cost = (encoder + decoder) * (row - start + 1)
-            else:
-                encoder, decoder = encoder + length, decoder + other
-                cost = max(encoder, decoder)
-            if cost > max_tokens or row - start == most_rows:
-                start, encoder, decoder = row, length, other
-                starts.append(row)
-    return np.append(np.frombuffer(starts, np.int64), len(sides[0]))
 
 
 # Buckets
@@ -530,7 +440,6 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     >>> choose_buckets(LengthCounts(np.array([1, 2, 9, 10]), np.array([2, 1, 1, 2])), 2)
     [2, 10]
     """
-    check_positive("num_buckets", num_buckets)
     distinct = join_counts([rows])
     keys: list[int] = distinct.lengths[::-1].tolist()
     if len(keys) <= num_buckets:
@@ -540,53 +449,36 @@ def choose_buckets(rows: LengthCounts, num_buckets: int) -> list[int]:
     costs = [0, *(key * rows for key, rows in zip(keys, num_rows[1:], strict=True))]
     passes = []
     for number in range(2, num_buckets + 1):
-        costs, choices = _add_bucket(costs, keys, num_rows, number)
-        passes.append(choices)
+        # with one more bucket, and where it begins
+        added, begins = [*costs], np.zeros(len(costs), np.int64)
+        lines, lowest = list[int](), 0  # candidates for the first row of it, one line each
+        for end in range(number, len(costs)):
+            new, key = end - 1, keys[end - 1]
+            while len(lines) - lowest >= 2:
+                before, last = lines[-2:]
+                # `last` is never the lowest if `new` crosses `before` no later than `last` does
+                if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) > (
+                    costs[last] - costs[before]
+                ) * (num_rows[new] - num_rows[before]):
+                    break
+                lines.pop()
+            lines.append(new)
+            while lowest + 1 < len(lines) and (
+                costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
+                <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
+            ):
+                lowest += 1
+            begins[end] = lines[lowest]
+            added[end] = costs[lines[lowest]] + key * (num_rows[end] - num_rows[lines[lowest]])
+        costs = added
+        passes.append(begins)
     ends = [len(keys)]
-    for choices in reversed(passes):
-        ends.append(int(choices[ends[-1]]))
+    for begins in reversed(passes):
+        ends.append(int(begins[ends[-1]]))
     return [keys[end - 1] for end in reversed(ends)]
 
 
-def _add_bucket(
-    costs: list[int], keys: list[int], num_rows: list[int], number: int
-) -> tuple[list[int], np.ndarray]:
-    """Return the costs with one more bucket, and for each end where that bucket begins."""
-    added = [*costs]
-    choices = np.zeros(len(costs), np.int64)
-    lines: list[int] = []  # candidates for the first row i of the last bucket, one line each
-    lowest = 0
-    for end in range(number, len(costs)):
-        _push_line(lines, end - 1, costs, num_rows, first=lowest)
-        key = keys[end - 1]
-        while lowest + 1 < len(lines) and (
-            costs[lines[lowest + 1]] - key * num_rows[lines[lowest + 1]]
-            <= costs[lines[lowest]] - key * num_rows[lines[lowest]]
-        ):
-            lowest += 1
-        begin = lines[lowest]
-        choices[end] = begin
-        added[end] = costs[begin] + key * (num_rows[end] - num_rows[begin])
-    return added, choices
-
-
-def _push_line(
-    lines: list[int], new: int, costs: list[int], num_rows: list[int], *, first: int
-) -> None:
-    """Add a line, steeper than all before it, and remove those that are no longer the lowest."""
-    while len(lines) - first >= 2:
-        before, last = lines[-2], lines[-1]
-        # `last` is never the lowest if `new` crosses `before` no later than `last` does
-        if (costs[new] - costs[before]) * (num_rows[last] - num_rows[before]) <= (
-            costs[last] - costs[before]
-        ) * (num_rows[new] - num_rows[before]):
-            lines.pop()
-        else:
-            break
-    lines.append(new)
-
-
-# The rows of a task, and the plan
+# The plan, and the rows of a task
 
 
 @dataclass(frozen=True)
@@ -601,49 +493,22 @@ class ShardRows:
     piece_starts: np.ndarray | None = None  # int32[N], where in its sequence each row begins
     row_indices: np.ndarray | None = None  # int32[N], the shared row of the batch it lies in
     continues: np.ndarray | None = None  # uint8[N], FROM_BEFORE and INTO_NEXT
-    next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
     # Of pairs: the other side, and in the decoder's the row of the encoder's batch, int64[N].
     decoder: ShardRows | None = None
     encoder_rows: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class PlannedRows:
-    """The batches of one task, and the range in which their rows are found."""
-
-    table: BatchTable
-    span: Range  # may hold rows of other tasks too
-
-    def find(self, source: PartLengths) -> ShardRows:
-        """Find the rows in the source that was planned.
-
-        Raises:
-            LengthsChangedError: its lengths are not those of the plan.
-        """
-        batches = self.table.expand()
-        rows = self.span.find(source, batches.starts, batches.num_real_rows)
-        offsets = to_offsets(batches.num_real_rows)
-        num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
-        if not np.array_equal(num_tokens, batches.num_tokens):
-            raise LengthsChangedError
-        decoder = None
-        if rows.decoder_indices is not None and rows.decoder_lengths is not None:
-            sizes = offsets, batches.decoder_cells, batches.num_filler_rows
-            decoder = ShardRows(rows.decoder_indices, rows.decoder_lengths, *sizes)
-        sizes = offsets, batches.num_cells, batches.num_filler_rows
-        pieces = rows.piece_starts, rows.row_indices, rows.continues
-        return ShardRows(rows.indices, rows.lengths, *sizes, *pieces, decoder=decoder)
+    next_ids: np.ndarray | None = None  # int64[N], of rows that go on in the next batch, else -1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The batches of a whole token store, and the order of their rows."""
+    """Batches, of a whole token store or of one task, and the order of their rows."""
 
     table: BatchTable
     order: Order
-    bucket_keys: list[Any] | None  # lengths, or pairs of them, ascending; some have no batch
-    left_out: dict[str, Tally]  # by reason
-    repeated: Tally  # visits beyond the first
+    # Only of a whole store:
+    bucket_keys: list[Any] | None = None  # lengths, or pairs of them, ascending; some have no batch
+    left_out: dict[str, Tally] = field(default_factory=dict)  # by reason
+    repeated: Tally = (0, 0)  # visits beyond the first
     decoder: Plan | None = None  # of pairs: the other side's table and counts
 
     @property
@@ -651,16 +516,40 @@ class Plan:
         """Return the number of batches."""
         return self.table.num_batches
 
-    def cut(self, cuts: Sequence[int]) -> list[PlannedRows]:
-        """Return what each task needs to find its rows.
+    def cut(self, cuts: Sequence[int]) -> list[Plan]:
+        """Return the batches of each task.
 
         Args:
             cuts: the first batch of each task, and the end of the last one.
         """
-        tables = self.table.cut(cuts)
-        runs = [(table.starts, table.num_real_rows * table.counts) for table in tables]
-        ranges: Iterator[Range] = self.order.iter_ranges(runs)
-        return [PlannedRows(table, span) for table, span in zip(tables, ranges, strict=True)]
+        return [Plan(table, self.order) for table in self.table.cut(cuts)]
+
+    def find(self, source: PartLengths) -> ShardRows:
+        """Find the rows of all batches in the source that was planned.
+
+        Raises:
+            LengthsChangedError: its lengths are not those of the plan.
+        """
+        batches = self.table.expand()
+        rows = self.order.find(source, batches.starts, batches.num_real_rows)
+        offsets = to_offsets(batches.num_real_rows)
+        num_tokens = np.add.reduceat(rows.lengths, offsets[:-1], dtype=np.int64)
+        if not np.array_equal(num_tokens, batches.num_tokens):
+            raise LengthsChangedError
+        decoder, fillers = None, batches.num_filler_rows
+        if rows.decoder is not None and batches.decoder is not None:
+            cells = batches.decoder.num_cells
+            decoder = ShardRows(*rows.decoder[:2], offsets, cells, fillers)
+        sizes = offsets, batches.num_cells, fillers
+        return ShardRows(*rows[:2], *sizes, *rows[2:5], decoder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle an order in memory with only the rows of these batches."""
+        table, order = self.table, self.order
+        if isinstance(order, Rows):
+            order = order.take(expand_ranges(table.starts, table.num_real_rows))
+            table = replace(table, starts=to_offsets(table.num_real_rows)[:-1])
+        return {**vars(self), "table": table, "order": order}
 
 
 @dataclass(frozen=True, eq=False)
@@ -702,19 +591,23 @@ def plan_batches(
         counts = SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))
     kept, dropped = counts.kept, list[BatchTable]()
     longest = int(kept.lengths.max(initial=0))
-    _check_fits(source, pairs, kept, options)
+    _check_fits(source, pairs, longest, options)
     keys = _choose_keys(kept, options)
     limits = make_limits(options, keys)
+    window = options.window or (1 if options.order == "none" else kept.num_sequences)
 
-    def cut(found: PartLengths, seed: int) -> tuple[Order, BatchTable]:
+    def cut(found: PartLengths, number: int) -> tuple[Order, BatchTable]:
         order: Order
+        seed = epoch_seed(options.seed, number, stream=ROUNDS) if number else options.seed
         seeded = replace(options, seed=seed)
         if options.shares_rows:
-            return _cut_rows(found, longest, seeded)
+            return _cut_shared(found, longest, seeded)
         if pairs is not None or needs_array(options, len(rounds)):
             order, tables = _cut_arrays(found, pairs, seeded, limits)
+        elif window < kept.num_sequences:
+            order, tables = _cut_windows(found, window, limits[0])
         else:
-            order, tables = _cut_counted(found, kept, seeded, limits)
+            order, tables = LengthOrder(kept), _cut_counted(kept, limits)
         both = zip(tables, limits, strict=True)
         finished = [_finish(table, limit, options.last_batch, dropped) for table, limit in both]
         return order, BatchTable.join(finished)
@@ -722,16 +615,19 @@ def plan_batches(
     def count(counts: SourceCounts, side: int, decoder: Plan | None = None) -> Plan:
         left_out = dict(counts.left_out)
         if options.last_batch == "drop":  # listed even if it is 0
-            sides = (batch.sides[side] for batch in dropped)
-            left_out[LAST_BATCH] = add_up(
-                (int(batch.num_rows[0]), int(batch.num_tokens[0])) for batch in sides
-            )
+            last = BatchTable.join(dropped).sides[side]
+            left_out[LAST_BATCH] = int(last.num_rows.sum()), int(last.num_tokens.sum())
         return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
 
-    order, table = _join_rounds(
-        cut(found, round_seed(options.seed, number))
-        for number, found in enumerate(rounds or [source])
-    )
+    orders, tables = list[Any](), list[BatchTable]()
+    for number, found in enumerate(rounds or [source]):
+        order, table = cut(found, number)
+        for side in table.sides:
+            side.starts[:] += sum(len(rows.indices) for rows in orders)
+        orders.append(order)
+        tables.append(table)
+        del order  # or it would be in memory while all are joined
+    order, table = join_rows(orders), BatchTable.join(tables)
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
     return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
@@ -739,29 +635,28 @@ def plan_batches(
 
 def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
     """Return whether a plan with these options needs all lengths in one array."""
-    if options.shares_rows or options.shuffle or num_rounds > 1:
-        return True
-    return options.buckets is not None and (options.order == "none" or options.window is not None)
+    has_windows = options.order == "none" or options.window is not None
+    is_sorted = options.buckets is None or not has_windows
+    return bool(options.shares_rows or options.shuffle or num_rounds > 1 or not is_sorted)
 
 
 def _check_fits(
-    source: PartLengths, pairs: PairLengths | None, kept: LengthCounts, options: ResolvedOptions
+    source: PartLengths, pairs: PairLengths | None, longest: int, options: ResolvedOptions
 ) -> None:
     """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
     for test in list_fits(options, 1 if pairs is None else 2):
-        if options.overflow == "drop" or (pairs is None and test.holds(kept.lengths).all()):
+        if options.overflow == "drop" or (pairs is None and longest <= test.limit):
             continue
         sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
         wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
-        if not len(wrong):
-            continue
-        at_fault = sides if test.side is None else [sides[test.side]]
-        sizes = np.sum([side[wrong] for side in at_fault], axis=0, dtype=np.int64)
-        index = int(wrong[sizes.argmax()])
-        lengths = [int(side[index]) for side in sides]
-        if pairs is not None and test.side == 1:
-            index = int(pairs.indices[index])
-        raise OverlongError(index, lengths, test)
+        if len(wrong):
+            at_fault = sides if test.side is None else [sides[test.side]]
+            sizes = np.array(at_fault, np.int64)[:, wrong].sum(0)
+            index = int(wrong[sizes.argmax()])
+            lengths = [int(side[index]) for side in sides]
+            if pairs is not None and test.side == 1:
+                index = int(pairs.indices[index])
+            raise OverlongError(index, lengths, test)
 
 
 def _choose_keys(kept: LengthCounts, options: ResolvedOptions) -> list[Any] | None:
@@ -782,133 +677,65 @@ def _finish(
     last = table.take(slice(-1, None))
     if last_batch == "keep" or not len(last) or limits.is_full(last):
         return table
-    before = table.take(slice(0, -1))
-    if limits.batch_size is not None and last_batch == "pad":
-        return BatchTable.join([before, last.fill_up(limits.batch_size)])
-    dropped.append(last)
-    return before
+    if last_batch == "drop":
+        dropped.append(last)
+        return table.take(slice(0, -1))
+    for side in last.sides:  # views of the table
+        side.num_cells[:] = side.widths * limits.batch_size
+        side.num_filler_rows[:] = limits.batch_size - side.num_rows
+        side.num_rows[:] = limits.batch_size
+    return table
 
 
-def _join_rounds(rounds: Iterable[tuple[Order, BatchTable]]) -> tuple[Order, BatchTable]:
-    """Put the rounds of a plan one after another."""
-    pieces, tables, num_rows = list[Rows](), [], 0
-    for order, table in rounds:
-        if not isinstance(order, ArrayOrder):  # the only round
-            return order, table
-        pieces.append(order.rows)
-        tables.append(replace(table, starts=table.starts + num_rows))
-        num_rows += len(order.rows.indices)
-        del order
-    return ArrayOrder(join_rows(pieces)), BatchTable.join(tables)
+# Batches without the lengths of all sequences in memory
 
 
-# Batches in length order, from counts of lengths
-
-
-def _cut_counted(
-    source: PartLengths, kept: LengthCounts, options: ResolvedOptions, limits: list[Limits]
-) -> tuple[Order, list[BatchTable]]:
-    """Cut each bucket into batches without the lengths of all sequences in memory."""
-    window = options.window or (1 if options.order == "none" else None)
-    if window is None or window >= kept.num_sequences:
-        return LengthOrder(kept), _cut_lengths(kept, limits)
-    num_kept = np.zeros(len(source.part_offsets) - 1, np.int64)
-
-    def find_kept(number: int, lengths: np.ndarray) -> np.ndarray:
-        kept = lengths[lengths > 0]
-        num_kept[number] = len(kept)
-        return kept
-
-    blocks = (find_kept(*part) for part in iter_parts(source))
-    table = cut_windows(blocks, options.window, limits[0])
-    return WindowOrder(to_offsets(num_kept), options.window), [table]
-
-
-def _cut_lengths(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
-    """Cut sequences in length order into batches, without looking at single sequences.
-
-    Time and memory grow with the number of distinct lengths, not with the number of sequences.
+def _cut_counted(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
+    """Cut sequences in length order into the batches of each bucket, from counts of the lengths.
 
     Args:
         limits: one per bucket, the largest bucket first.
     """
-    numbers, tables, first_row = find_limits(limits, kept.lengths), [], 0
+    numbers, tables, first_row = find_limits(limits, kept.lengths), list[BatchTable](), 0
     for number, limit in enumerate(limits):
         of_bucket = numbers == number
         bucket = LengthCounts(kept.lengths[of_bucket], kept.counts[of_bucket])
-        tables.append(_cut_bucket(bucket, limit, first_row))
+        tables.append(limit.cut_counted(bucket, first_row))
         first_row += bucket.num_sequences
     return tables
 
 
-def _cut_bucket(bucket: LengthCounts, limits: Limits, first_row: int) -> BatchTable:
-    starts, num_rows, counts = limits.cut_runs(bucket.lengths, bucket.counts)
-    offsets = to_offsets(bucket.counts)
-    tokens_before = to_offsets(bucket.lengths * bucket.counts)  # before each distinct length
-
-    def count_before(rows: np.ndarray) -> np.ndarray:
-        found = np.searchsorted(offsets[:-1], rows, "right") - 1
-        before: np.ndarray = tokens_before[found] + (rows - offsets[found]) * bucket.lengths[found]
-        return before
-
-    num_tokens = count_before(starts + num_rows) - count_before(starts)
-    return BatchTable(
-        starts=starts + first_row,
-        counts=counts,
-        num_rows=num_rows,
-        num_filler_rows=np.zeros_like(starts),
-        num_tokens=num_tokens,
-        num_cells=num_tokens,
-        longest=bucket.lengths[np.searchsorted(offsets, starts, "right") - 1],
-    )
-
-
-def cut_windows(blocks: Iterable[np.ndarray], window: int | None, limits: Limits) -> BatchTable:
-    """Cut a stream of lengths into batches; return a table with one row per batch.
+def _cut_windows(
+    source: PartLengths, window: int, limits: Limits
+) -> tuple[WindowOrder, list[BatchTable]]:
+    """Sort each window of the kept sequences by length, and cut them into batches.
 
     Memory holds a few windows, one batch, and 56 bytes for each batch.
-
-    Args:
-        blocks: the lengths of the kept sequences in any number of arrays, int32.
-        window: sort each run of this many sequences by length; None sorts none.
     """
-    pieces, start = [], 0
-    waiting, num_waiting = [np.empty(0, np.int32)], 0  # the unfinished batch comes first
-    for block in _sort_windows(blocks, window):
-        waiting.append(block)
-        num_waiting += len(block)
-        if num_waiting < len(waiting[0]):
-            continue  # or a long batch would be copied with every block
-        lengths = np.concatenate(waiting)
-        offsets = limits.cut(lengths)
-        pieces.append(BatchTable.of_batches(lengths, offsets[:-1], first_row=start))
-        waiting, num_waiting = [lengths[offsets[-2] :]], 0
-        start += int(offsets[-2])
-    lengths = np.concatenate(waiting)
-    if len(lengths):
-        pieces.append(BatchTable.of_batches(lengths, limits.cut(lengths), first_row=start))
-    return BatchTable.join(pieces)
-
-
-def _sort_windows(blocks: Iterable[np.ndarray], window: int | None) -> Iterator[np.ndarray]:
-    """Join blocks into whole windows, the last one shorter, and sort each, longest first."""
-    step, num_waiting = window or 1, 0
-    waiting = list[np.ndarray]()
-    for block in chain(blocks, [None]):
-        if block is not None:
-            waiting.append(block)
-            num_waiting += len(block)
-        if not num_waiting or (block is not None and num_waiting < step):
+    pieces, num_kept, last_part = list[BatchTable](), list[int](), len(source.part_offsets) - 2
+    size = max(window, limits.batch_size or limits.max_tokens or 1)
+    waiting, num_waiting = list[np.ndarray](), 0
+    unfinished, start = np.empty(0, np.int32), 0  # the last batch, and where it begins
+    for number, lengths in iter_parts(source):
+        waiting.append(lengths[lengths > 0])
+        num_kept.append(len(waiting[-1]))
+        num_waiting += num_kept[-1]
+        if num_waiting < size and number < last_part:
             continue
-        lengths = -np.concatenate(waiting)
-        num_sorted = num_waiting // step * step
-        if window is not None:
-            lengths[:num_sorted].reshape(-1, window).sort(axis=1)
-        if block is None:
-            lengths[num_sorted:].sort()
-            num_sorted = num_waiting
-        yield -lengths[:num_sorted]
-        waiting, num_waiting = [-lengths[num_sorted:]], num_waiting - num_sorted
+        end = num_waiting if number == last_part else num_waiting // window * window
+        lengths = np.concatenate(waiting)
+        waiting, num_waiting = [lengths[end:]], num_waiting - end
+        keys = np.zeros(-(-end // window) * window, np.int32)
+        np.negative(lengths[:end], out=keys[:end])
+        if window > 1:
+            keys.reshape(-1, window).sort(axis=1)  # the zeros stay behind the last sequences
+        lengths = np.concatenate([unfinished, -keys[:end]])
+        offsets = limits.cut(lengths)[:-1]
+        pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
+        unfinished, start = lengths[offsets[-1] :], start + int(offsets[-1])
+    last = np.array([0, len(unfinished)])
+    pieces.append(BatchTable.of_batches(unfinished, last, first_row=start))
+    return WindowOrder(to_offsets(num_kept), window), [BatchTable.join(pieces)]
 
 
 # Batches, and rows that sequences share, from the lengths of all sequences
@@ -919,7 +746,7 @@ def _cut_arrays(
     pairs: PairLengths | None,
     options: ResolvedOptions,
     limits: Sequence[Limits],
-) -> tuple[ArrayOrder, list[BatchTable]]:
+) -> tuple[Rows, list[BatchTable]]:
     """Order the kept sequences or pairs, and cut each bucket into batches.
 
     Args:
@@ -934,26 +761,23 @@ def _cut_arrays(
     if len(limits) > 1:
         numbers = find_limits(limits, *(side[order] for side in sides)).astype(np.uint16)
         bounds = to_offsets(np.bincount(numbers, minlength=len(limits))).tolist()
-        if (numbers[1:] < numbers[:-1]).any():
-            order = order[np.argsort(numbers, kind="stable")]
+        order = order[np.argsort(numbers, kind="stable")]
         del numbers
-    found, tables = [side[order] for side in sides], []
+    found, tables = [side[order] for side in sides], list[BatchTable]()
     for (start, end), limit in zip(pairwise(bounds), limits, strict=True):
         of_bucket = [side[start:end] for side in found]
         offsets = limit.cut(*of_bucket)
         if options.order == "none" or options.window is not None:
             sort_within_batches(order[start:end], of_bucket, offsets)
-        each = [BatchTable.of_batches(side, offsets, first_row=start) for side in of_bucket]
-        tables.append(each[0] if pairs is None else each[0].with_decoder(each[1]))
-    if pairs is None:
-        return ArrayOrder(Rows(order, found[0])), tables
-    decoder = {"decoder_indices": pairs.indices[order], "decoder_lengths": found[1]}
-    return ArrayOrder(Rows(order, found[0], **decoder)), tables
+        lengths, *decoders = of_bucket
+        tables.append(BatchTable.of_batches(lengths, offsets, *decoders, first_row=start))
+    decoder = None if pairs is None else Rows(pairs.indices[order], found[1])
+    return Rows(order, found[0], decoder=decoder), tables
 
 
-def _cut_rows(
+def _cut_shared(
     source: PartLengths, longest: int, options: ResolvedOptions
-) -> tuple[ArrayOrder, BatchTable]:
+) -> tuple[Rows, BatchTable]:
     """Fill the rows that the kept sequences share, and put them into batches.
 
     A batch of `varlen` is one row, or N rows of one length, filled up with padding. A batch of
@@ -964,25 +788,23 @@ def _cut_rows(
     if num_rows is not None:
         offsets = np.append(row_offsets[:-1:num_rows], row_offsets[-1])
     table = BatchTable.of_batches(rows.lengths, offsets)
-    if not len(table):
-        return ArrayOrder(rows), table
+
+    def add_up(column: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(column, offsets[:-1], dtype=np.int64)
+
     if num_rows is None:
-        rounded = round_up(rows.lengths, options.align_sequences)
-        num_cells = np.add.reduceat(rounded, offsets[:-1], dtype=np.int64)
+        num_cells = add_up(round_up(rows.lengths, options.align_sequences))
     else:
         num_cells = np.full(len(table), num_rows * options.row_length)
         if options.last_batch == "keep" and not options.carries_state:
-            num_left = len(row_offsets) - 1 - num_rows * (len(table) - 1)
-            num_cells[-1] = num_left * options.row_length
+            num_left = (len(row_offsets) - 2) % num_rows + 1  # rows of the last batch
+            num_cells[-1:] = num_left * options.row_length
     table = replace(table, num_cells=num_cells)
     if rows.piece_starts is not None:
         is_later = rows.piece_starts > 0
-        is_second = is_later & (rows.piece_starts <= options.row_length)
-        later, second = (
-            np.add.reduceat(mask, offsets[:-1], dtype=np.int64) for mask in (is_later, is_second)
-        )
-        table = replace(table, num_later_pieces=later, num_split_sequences=second)
-    return ArrayOrder(rows), table
+        second = add_up(is_later & (rows.piece_starts <= options.row_length))
+        table = replace(table, num_later_pieces=add_up(is_later), num_split_sequences=second)
+    return rows, table
 
 
 def _list_rows(lengths: np.ndarray, options: ResolvedOptions) -> Rows:
@@ -1001,6 +823,7 @@ def _choose_order(lengths: np.ndarray, options: ResolvedOptions) -> np.ndarray:
 
 def find_limits(limits: Sequence[Limits], *sides: np.ndarray) -> np.ndarray:
     """Return the index in limits of each row's bucket; the largest bucket comes first."""
-    if len(limits) == 1:
+    keys = [limit.key for limit in reversed(limits)]
+    if not keys[0]:
         return np.zeros(len(sides[0]), np.int64)
-    return len(limits) - 1 - find_buckets([limit.key for limit in reversed(limits)], *sides)
+    return len(keys) - 1 - find_buckets(keys, *sides)

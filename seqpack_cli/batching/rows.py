@@ -18,12 +18,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.order import ROWS, Rows, length_order, shuffled
-from seqpack_cli.errors import check_positive
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 
@@ -49,12 +50,14 @@ def fill_rows(rows: Rows, longest: int, options: ResolvedOptions) -> tuple[Rows,
         rows, offsets = cut_chunks(rows, capacity)
     else:
         if longest > capacity:
-            rows = _split(rows, capacity)
+            rows = _cut_long(rows, capacity)
         rounded = round_up(rows.lengths, options.align_sequences)
         if options.fill == "sequential":
-            offsets = cut_by_tokens(rounded, max(len(rounded), 1), capacity)
+            offsets = cut_rows([rounded], len(rounded), capacity)
         else:
-            rows, offsets = _fill_bins(rows, rounded, capacity)
+            bin_of = best_fit(rounded, capacity)
+            offsets = to_offsets(np.bincount(bin_of))
+            rows = rows.take(np.argsort(bin_of, kind="stable"))
     if num_rows is None:
         return rows, offsets
     sizes, order = np.diff(offsets), None
@@ -87,17 +90,30 @@ def cut_chunks(rows: Rows, capacity: int) -> tuple[Rows, np.ndarray]:
     [0, 2, 3]
     """
     begins = to_offsets(rows.lengths)
-    total = int(begins[-1])
-    cuts = np.arange(0, total, capacity)
-    inside = cuts[begins[np.searchsorted(begins, cuts)] != cuts]  # not where a sequence begins
+    cuts = np.arange(0, begins[-1], capacity)
+    pieces = _cut_pieces(rows, cuts[begins[np.searchsorted(begins, cuts)] != cuts])
+    return pieces, np.searchsorted(to_offsets(pieces.lengths), np.append(cuts, begins[-1]))
+
+
+def _cut_long(rows: Rows, capacity: int) -> Rows:
+    """Cut each sequence after every so many tokens of its own."""
+    num_cuts = (rows.lengths - 1) // capacity
+    places = expand_ranges(np.ones_like(rows.indices), num_cuts)  # of cuts in their sequence
+    begins = np.repeat(to_offsets(rows.lengths)[:-1], num_cuts)
+    return _cut_pieces(rows, begins + places * capacity)
+
+
+def _cut_pieces(rows: Rows, cuts: np.ndarray) -> Rows:
+    """Cut rows inside sequences, at ascending numbers of tokens counted through all of them."""
+    begins = to_offsets(rows.lengths)
     # both ascend, so a stable sort only merges them
-    starts = np.sort(np.concatenate([begins[:-1], inside]), kind="stable")
-    lengths = np.diff(starts, append=total).astype(np.int32)
+    starts = np.sort(np.concatenate([begins[:-1], cuts]), kind="stable")
+    lengths = np.diff(starts, append=begins[-1]).astype(np.int32)
     is_first = np.ones(len(starts), bool)
-    is_first[np.searchsorted(starts, inside)] = False
+    is_first[np.searchsorted(starts, cuts)] = False
     number = np.cumsum(is_first) - 1  # of its sequence
-    pieces = Rows(rows.indices[number], lengths, (starts - begins[:-1][number]).astype(np.int32))
-    return pieces, np.append(np.searchsorted(starts, cuts), len(starts))
+    starts -= begins[number]
+    return Rows(rows.indices[number], lengths, starts.astype(np.int32))
 
 
 def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
@@ -108,35 +124,56 @@ def round_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
     return rounded
 
 
-def cut_by_tokens(lengths: np.ndarray, most_rows: int, max_tokens: int) -> np.ndarray:
-    """Cut lengths into runs of limited rows and tokens, in the given order; 0.1 us per sequence.
+def cut_rows(
+    sides: Sequence[np.ndarray], most_rows: int, max_tokens: int, *, padded: bool = False
+) -> np.ndarray:
+    """Cut sequences or pairs into runs, in the given order, at 0.1 us for each.
+
+    Args:
+        sides: integers, one per sequence, of each side.
+        most_rows: of a run.
+        max_tokens: most tokens of a run; of padded ones most cells, rows x longest. Of pairs, the
+            tokens of either side, or the cells of both together.
 
     Returns:
-        int64[runs + 1], the first of each run and the number of lengths.
+        int64[runs + 1], the first of each run and the number of sequences.
     """
-    starts = array("q", [0])
-    start = num_tokens = 0
-    size = LIMITS.sequences_per_block
-    for block in range(0, len(lengths), size):
-        for row, length in enumerate(lengths[block : block + size].tolist(), block):
-            num_tokens += length
-            if num_tokens > max_tokens or row - start == most_rows:
-                start, num_tokens = row, length
+    starts, start = array("q"), -most_rows
+    first = second = 0  # of the run, tokens or the longest of each side
+    lengths, *others = map(_iter_integers, sides)
+    if others:
+        for row, (length, other) in enumerate(zip(lengths, *others, strict=True)):
+            if padded:
+                first, second = max(first, length), max(second, other)
+                cost = (first + second) * (row - start + 1)
+            else:
+                first, second = first + length, second + other
+                cost = max(first, second)
+            if cost > max_tokens or row - start == most_rows:
+                start, first, second = row, length, other
                 starts.append(row)
-    return np.append(np.frombuffer(starts, np.int64)[: len(lengths)], len(lengths))
+    elif padded:
+        for row, length in enumerate(lengths):
+            if length > first:
+                first = length
+            if first * (row - start + 1) > max_tokens or row - start == most_rows:
+                start, first = row, length
+                starts.append(row)
+    else:
+        for row, length in enumerate(lengths):
+            first += length
+            if first > max_tokens or row - start == most_rows:
+                start, first = row, length
+                starts.append(row)
+    starts.append(len(sides[0]))
+    return np.frombuffer(starts, np.int64)
 
 
-def _split(rows: Rows, capacity: int) -> Rows:
-    """Cut long sequences into pieces."""
-    num_pieces = -(-rows.lengths // capacity)
-    long = np.flatnonzero(num_pieces > 1)
-    firsts = (np.cumsum(num_pieces, dtype=np.int64) - num_pieces)[long]
-    indices, lengths = np.repeat(rows.indices, num_pieces), np.repeat(rows.lengths, num_pieces)
-    pieces = expand_ranges(firsts, num_pieces[long])
-    starts = np.zeros(len(indices), np.int32)
-    starts[pieces] = (pieces - np.repeat(firsts, num_pieces[long])) * capacity
-    lengths[pieces] = np.minimum(lengths[pieces] - starts[pieces], capacity)
-    return Rows(indices, lengths, starts)
+def _iter_integers(values: np.ndarray) -> Iterator[int]:
+    blocks = range(0, len(values), LIMITS.sequences_per_block)
+    return chain.from_iterable(
+        values[start : start + LIMITS.sequences_per_block].tolist() for start in blocks
+    )
 
 
 def _deal_streams(
@@ -150,18 +187,14 @@ def _deal_streams(
     Returns:
         The sequences with `continues`, the order of the rows, and the stream of each row in it.
     """
-    num_all = len(row_offsets) - 1
-    used = np.arange(max(num_streams - num_all, 0), num_streams)  # the others have no row
-    least, num_longer = divmod(num_all, max(len(used), 1))
-    num_rows = least + (used >= num_streams - num_longer)
-    stream_of = np.repeat(used, num_rows)
-    step_of = expand_ranges(np.zeros(len(used), np.int64), num_rows)
-    order = np.argsort(step_of * num_streams + stream_of, kind="stable")
+    num_all, streams = len(row_offsets) - 1, np.arange(num_streams)
+    num_rows = num_all // num_streams + (streams >= num_streams - num_all % num_streams)
+    stream_of = np.repeat(streams, num_rows)
+    step_of = expand_ranges(np.zeros_like(streams), num_rows)
+    order = np.argsort(step_of, kind="stable")
     # pieces that go on from the row before, or in the next row, of their stream
     links = np.zeros(len(rows.indices), np.uint8)
-    is_later = np.ones(num_all + 1, bool)
-    is_later[to_offsets(num_rows)] = False
-    later = row_offsets[:-1][is_later[:-1]]  # the first piece of every row but a stream's first
+    later = row_offsets[:-1][step_of > 0]  # the first piece of every row but a stream's first
     if rows.piece_starts is not None:
         later = later[rows.piece_starts[later] > 0]
     links[later] |= FROM_BEFORE
@@ -169,104 +202,55 @@ def _deal_streams(
     return rows._replace(continues=links), order, stream_of[order]
 
 
-def _fill_bins(rows: Rows, lengths: np.ndarray, capacity: int) -> tuple[Rows, np.ndarray]:
-    """Return the rows bin by bin, within a bin in the given order, and where each bin begins."""
-    by_length = length_order(lengths)
-    bin_in_order = best_fit(lengths[by_length], capacity)
-    bin_of = np.empty_like(bin_in_order)
-    bin_of[by_length] = bin_in_order
-    del by_length, bin_in_order  # frees 12 bytes per sequence for the sort below
-    offsets = to_offsets(np.bincount(bin_of))
-    return rows.take(np.argsort(bin_of, kind="stable")), offsets
-
-
 def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """Assign sequences to bins by best fit decreasing.
 
     Args:
-        lengths: integers, longest first, none above capacity.
+        lengths: integers from 1 to capacity.
         capacity: maximum number of tokens in a bin.
 
     Returns:
         int32[N], the bin of each sequence; bins are numbered from 0 in the order they are opened.
 
-    Raises:
-        ValueError: the lengths are not longest first, or not from 1 to capacity.
-
     >>> best_fit(np.array([6, 5, 4, 3, 2]), 10).tolist()
     [0, 1, 0, 1, 1]
     """
-    check_positive("capacity", capacity)
-    if (lengths[1:] > lengths[:-1]).any():
-        raise ValueError("expected lengths longest first")
-    if len(lengths) and not 1 <= int(lengths[-1]) <= int(lengths[0]) <= capacity:
-        raise ValueError(f"expected lengths from 1 to {capacity}")
-    bin_of = np.empty(len(lengths), np.int32)
+    bin_of, order = np.empty(len(lengths), np.int32), length_order(lengths)
+    lengths = lengths[order]
     ends = np.append(np.flatnonzero(lengths[1:] != lengths[:-1]) + 1, len(lengths))
-    open_bins = _OpenBins()
+    rooms = list[int]()  # free spaces, ascending
+    open_bins = dict[int, deque[np.ndarray]]()  # by free space; first in, first out
     num_bins = start = 0
     for end in ends.tolist():
-        length = int(lengths[start]) if len(lengths) else 0
         while start < end:
-            room = open_bins.find_room(length)
-            if room is None:
-                num_new = -(-(end - start) // (capacity // length))
-                bins = np.arange(num_bins, num_bins + num_new, dtype=np.int32)
-                num_bins += num_new
-                room = capacity
+            length = int(lengths[start])
+            place = bisect_left(rooms, length)
+            room = rooms[place] if place < len(rooms) else capacity
+            per_bin = room // length
+            needed = -(-(end - start) // per_bin)
+            if place < len(rooms):
+                waiting = open_bins[room]
+                bins = waiting.popleft()
+                if len(bins) > needed:
+                    waiting.appendleft(bins[needed:])
+                elif not waiting:
+                    del open_bins[room], rooms[place]
+                bins = bins[:needed]
             else:
-                bins = open_bins.take(room, -(-(end - start) // (room // length)))
-            start += _fill(open_bins, bins, room, length, bin_of[start:end])
+                bins = np.arange(num_bins, num_bins + needed, dtype=np.int32)
+                num_bins += needed
+            num_placed = min(end - start, len(bins) * per_bin)
+            placed = order[start : start + num_placed]
+            bin_of[placed] = np.repeat(bins, per_bin)[:num_placed]
+            start += num_placed
+            num_filled, num_in_last = divmod(num_placed, per_bin)
+            for left, some in (
+                (room - per_bin * length, bins[:num_filled]),
+                (room - num_in_last * length, bins[num_filled:]),
+            ):
+                if left and len(some):
+                    if left not in open_bins:
+                        open_bins[left] = deque()
+                        insort(rooms, left)
+                    open_bins[left].append(some)
     return bin_of
-
-
-def _fill(
-    open_bins: _OpenBins, bins: np.ndarray, room: int, length: int, bin_of: np.ndarray
-) -> int:
-    """Put sequences of equal length into bins with equal room; return how many were placed."""
-    per_bin = min(room // length, len(bin_of))
-    num_placed = min(len(bin_of), len(bins) * per_bin)
-    bin_of[:num_placed] = np.repeat(bins, per_bin)[:num_placed]
-    num_in_last = num_placed - (len(bins) - 1) * per_bin
-    open_bins.put(room - per_bin * length, bins[:-1] if num_in_last < per_bin else bins)
-    if num_in_last < per_bin:
-        open_bins.put(room - num_in_last * length, bins[-1:])
-    return num_placed
-
-
-class _OpenBins:
-    """Bins that are not full, grouped by free space; within a group, first in, first out."""
-
-    def __init__(self) -> None:
-        self._rooms: list[int] = []  # free spaces, ascending
-        self._bins: dict[int, deque[np.ndarray]] = {}
-
-    def find_room(self, length: int) -> int | None:
-        """Return the smallest free space that holds length, None if no bin has room."""
-        place = bisect_left(self._rooms, length)
-        return self._rooms[place] if place < len(self._rooms) else None
-
-    def take(self, room: int, num_bins: int) -> np.ndarray:
-        """Remove and return up to num_bins of the bins with this much room."""
-        waiting = self._bins[room]
-        taken = []
-        while waiting and num_bins > 0:
-            bins = waiting.popleft()
-            if len(bins) > num_bins:
-                waiting.appendleft(bins[num_bins:])
-                bins = bins[:num_bins]
-            num_bins -= len(bins)
-            taken.append(bins)
-        if not waiting:
-            del self._bins[room]
-            del self._rooms[bisect_left(self._rooms, room)]
-        return np.concatenate(taken)
-
-    def put(self, room: int, bins: np.ndarray) -> None:
-        """Add bins under the room that they have left; full bins are not kept."""
-        if room == 0 or not len(bins):
-            return
-        if room not in self._bins:
-            self._bins[room] = deque()
-            insort(self._rooms, room)
-        self._bins[room].append(bins)

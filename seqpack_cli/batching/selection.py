@@ -13,11 +13,12 @@ document's hash, so that each round has about the same share of each store.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from blake3 import blake3
@@ -52,17 +53,15 @@ class PartLengths(Protocol):
 
 
 def iter_parts(source: PartLengths, first: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number and the lengths of each part that is not empty, from part `first` on."""
+    """Yield the number and the lengths of each part, from part `first` on."""
     for number in range(first, len(source.part_offsets) - 1):
-        if source.part_offsets[number + 1] > source.part_offsets[number]:
-            yield number, source.part_lengths(number)
+        yield number, source.part_lengths(number)
 
 
 # Counts of lengths: without shuffling they are enough to plan batches in length order
 
 
-@dataclass(frozen=True)
-class LengthCounts:
+class LengthCounts(NamedTuple):
     """The distinct lengths, longest first, and how many sequences have each."""
 
     lengths: np.ndarray  # int64
@@ -116,8 +115,8 @@ def join_counts(pieces: Sequence[LengthCounts]) -> LengthCounts:
     >>> join_counts([one, other])
     LengthCounts(lengths=array([5, 2]), counts=array([1, 2]))
     """
-    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths for piece in pieces)])
-    counts = np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)])
+    columns = zip((np.empty(0, np.int64),) * 2, *pieces, strict=True)
+    lengths, counts = map(np.concatenate, columns)
     found, places = np.unique(-lengths, return_inverse=True)
     sums = np.zeros(len(found), np.int64)
     np.add.at(sums, places, counts)
@@ -164,44 +163,39 @@ class LengthTest:
     side: int | None = None  # whose length counts; None: those of both sides together
 
 
+@dataclass(eq=False)
 class OverlongError(ValueError):
-    """A sequence or a pair does not fit into a batch or row, and the options do not drop it.
+    """A sequence or a pair does not fit into a batch or row, and the options do not drop it."""
 
-    Args:
-        index: of the sequence, on the side at fault.
-        lengths: of each side.
-        test: what it fails.
-    """
-
-    def __init__(self, index: int, lengths: Sequence[int], test: LengthTest) -> None:
-        super().__init__(f"sequence {index} has {lengths} tokens, {test.option}: {test.limit:,}")
-        self.index = index
-        self.lengths = lengths
-        self.test = test
+    index: int  # of the sequence, on the side at fault
+    lengths: Sequence[int]  # of each side
+    test: LengthTest  # that it fails
 
 
-def test_side(reason: str, limit: int, side: int, num_sides: int, *, option: str) -> LengthTest:
-    """Return the test of the length of one side: at most the limit, or at least to be no shorter.
-
-    Of pairs the reason has the side before it.
-    """
-
-    def holds(*sides: np.ndarray) -> np.ndarray:
-        lengths = sides[side]
-        found: np.ndarray = lengths >= limit if reason == DROP_SHORTER else lengths <= limit
-        return found
-
+def test_side(
+    reason: str,
+    limit: int,
+    side: int,
+    num_sides: int,
+    *,
+    option: str = "",
+    compare: Callable[..., np.ndarray] = np.less_equal,
+) -> LengthTest:
+    """Return the test of the length of one side; of pairs the reason has the side before it."""
     name = f"{SIDES[side]}.{reason}" if num_sides > 1 else reason
-    return LengthTest(name, option, limit, holds, side)
+    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit), side)
 
 
 def list_length_tests(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of `--drop-shorter` and `--drop-longer`, each side by itself."""
-    limits = {DROP_SHORTER: options.drop_shorter, DROP_LONGER: options.drop_longer}
+    limits = (
+        (DROP_SHORTER, options.drop_shorter, np.greater_equal),
+        (DROP_LONGER, options.drop_longer, np.less_equal),
+    )
     return [
-        test_side(reason, limit, side, num_sides, option=f"--{reason.replace('_', '-')}")
+        test_side(reason, limit, side, num_sides, compare=compare)
         for side in range(num_sides)
-        for reason, limit in limits.items()
+        for reason, limit, compare in limits
         if limit is not None
     ]
 
@@ -232,7 +226,10 @@ def mix(hashes: np.ndarray, seed: int, purpose: str) -> np.ndarray:
     shifted = np.empty(min(len(mixed), size), np.uint64)
     for start in range(0, len(mixed), size):
         block = mixed[start : start + size]
-        _finalize(block, shifted[: len(block)])
+        for num_bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):
+            block ^= np.right_shift(block, np.uint64(num_bits), out=shifted[: len(block)])
+            if factor:
+                block *= np.uint64(factor)
     return mixed
 
 
@@ -243,16 +240,6 @@ def to_bound(share: Fraction) -> int:
     True
     """
     return int(share * 2**64)
-
-
-def _finalize(numbers: np.ndarray, shifted: np.ndarray) -> None:
-    """Mix the bits of each number, in place."""
-    for num_bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        np.right_shift(numbers, np.uint64(num_bits), out=shifted)
-        numbers ^= shifted
-        numbers *= np.uint64(factor)
-    np.right_shift(numbers, np.uint64(31), out=shifted)
-    numbers ^= shifted
 
 
 def assign_splits(hashes: np.ndarray, shares: Sequence[Fraction], seed: int) -> np.ndarray:
@@ -292,25 +279,24 @@ def find_passes(
     >>> find_passes([100, 100], {"A": Fraction(3, 4), "B": Fraction(1, 4)}, Fraction(1))
     [Fraction(1, 1), Fraction(333333333333, 1000000000000)]
     """
-    stores = list(zip(shares, shares.values(), tokens, strict=True))
-    for name, share, num_tokens in stores:
+    ratios, scale = dict[str, Fraction](), 10**PASS_DECIMALS
+    for (name, share), num_tokens in zip(shares.items(), tokens, strict=True):
         if not num_tokens:
             raise OptionError(
                 f"--share: {name} has no token left for its share of {spell_number(share)}",
                 hint="leave out the store, or the options that leave out its sequences",
             )
-    factor = max_passes * min(Fraction(num_tokens) / share for _, share, num_tokens in stores)
-    scale, passes = 10**PASS_DECIMALS, list[Fraction]()
-    for name, share, num_tokens in stores:
-        found = int(factor * share / num_tokens * scale)
-        if not found:
+        ratios[name] = share / num_tokens
+    factor = max_passes / max(ratios.values()) * scale
+    passes = {name: Fraction(int(factor * ratio), scale) for name, ratio in ratios.items()}
+    for name, number in passes.items():
+        if not number:
             raise OptionError(
                 f"--share: {name} would have less than {spell_number(Fraction(1, scale))} "
                 "passes, expected more",
                 hint="pass a larger share of it, or leave out the store",
             )
-        passes.append(Fraction(found, scale))
-    return passes
+    return [*passes.values()]
 
 
 def count_visits(hashes: np.ndarray, passes: Fraction, seed: int) -> np.ndarray:
@@ -331,7 +317,7 @@ def count_rounds(passes: Iterable[Fraction]) -> int:
     >>> count_rounds([Fraction(1, 2), Fraction(5, 2)])
     3
     """
-    return max([1, *(-(-number // 1) for number in passes)])
+    return max(1, *map(math.ceil, passes))
 
 
 def find_first_rounds(hashes: np.ndarray, num_rounds: int, seed: int) -> np.ndarray:

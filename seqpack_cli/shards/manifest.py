@@ -18,7 +18,6 @@ import numpy as np
 from seqpack_cli.batching.options import (
     DECODER,
     ENCODER,
-    MAX_PASSES,
     PackOptions,
     ResolvedOptions,
     parse_number,
@@ -355,7 +354,7 @@ def _check_side(manifest: dict[str, Any], source: Place) -> None:
     check_stores(manifest["stores"], STORE_FIELDS, source)
     try:
         for entry in manifest["stores"]:
-            parse_number(entry["passes"], "passes of a store", MAX_PASSES)
+            parse_number(entry["passes"], "passes of a store")
     except OptionError as error:
         raise FolderError(f"{source}: {error.message}") from error
     ledger = manifest["ledger"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS, PackOptions, ResolvedOptions
 from seqpack_cli.batching.order import LengthsChangedError, sort_within_batches
-from seqpack_cli.batching.plan import BatchTable, PlannedRows, ShardRows
+from seqpack_cli.batching.plan import BatchTable, Plan, ShardRows
 from seqpack_cli.batching.rows import INTO_NEXT
 from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.errors import FolderError
@@ -156,7 +156,7 @@ class ShardTask:
 
     split: str | None
     number: int
-    rows: PlannedRows
+    rows: Plan
 
     @property
     def file_name(self) -> str:
@@ -362,7 +362,7 @@ class StoreRows:
             check_store_ids(ids, self._store)
 
 
-def find_rows(planned: PlannedRows, source: Selection) -> ShardRows:
+def find_rows(planned: Plan, source: Selection) -> ShardRows:
     """Find planned rows in what they were planned from.
 
     Raises:

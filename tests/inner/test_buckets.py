@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 
 import numpy as np
-import pytest
 from batching_reference import num_cells, slow_fewest_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,11 +75,6 @@ def test_choose_buckets_keeps_exact_counts_beyond_64_bits() -> None:
 def test_choose_buckets_takes_every_length_where_there_are_few() -> None:
     assert choose([7, 3, 3, 7], 8) == [3, 7]
     assert choose([5], 1) == [5]
-
-
-def test_choose_buckets_refuses_no_bucket() -> None:
-    with pytest.raises(ValueError, match=r"^num_buckets is 0, expected at least 1$"):
-        choose([1], 0)
 
 
 @given(

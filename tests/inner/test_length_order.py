@@ -50,11 +50,6 @@ def test_length_order_leaves_a_short_window_at_the_end() -> None:
     assert length_order(lengths, window=7).tolist() == length_order(lengths).tolist()
 
 
-def test_length_order_refuses_no_window() -> None:
-    with pytest.raises(ValueError, match=r"^window is 0, expected at least 1$"):
-        length_order(np.array([1]), window=0)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     LENGTHS | st.lists(st.integers(1, 9), max_size=40),
