@@ -86,7 +86,7 @@ from seqpack_cli.runs.options import spell_command, spell_flag, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
-from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom, quote_value
+from seqpack_cli.tokens.kinds import PlannedColumn, quote_value
 from seqpack_cli.tokens.manifest import describe_plan, make_manifest
 from seqpack_cli.tokens.options import PACKED, ROLES, TARGET_MASKS, ImportOptions
 from seqpack_cli.tokens.part_files import (
@@ -452,7 +452,7 @@ def _find_fields(
             raise OptionError(f"{source.path}: {what}", hint)
     columns = _choose_columns(records, options, how)
     if not TARGET_ROLES.isdisjoint(roles):
-        columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+        columns.insert(0, PlannedColumn(TARGETS, "targets", is_kept=False))
     return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
@@ -476,8 +476,8 @@ def _choose_columns(
     readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
     kept = sample_records(records if keep else (), readers, how)
     for option, values in zip(keep, kept, strict=True):
-        is_list = option.kind is None and any(isinstance(value, list) for value in values)
-        if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
+        is_list = not option.kind and any(isinstance(value, list) for value in values)
+        if is_list or (option.kind and KINDS[option.kind].is_per_token):
             what = "tags belong to the words of a text" if option.kind else "found lists"
             raise OptionError(
                 f"--keep {option.name}: {what}, expected one value per record",
@@ -1087,9 +1087,8 @@ def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]
         MachineError: the disk failed.
     """
     facts = Counter(dict.fromkeys(FACTS, 0))
-    with PartWriter(setup.folder, task.name, setup.dtype, setup.kept) as part:
-        receipt = part.write(_iter_made(part, facts, setup, task), lambda: dict(facts))
-    return task.name, receipt
+    part = PartWriter(setup.folder, task.name, setup.dtype, setup.kept)
+    return task.name, part.write(_iter_made(part, facts, setup, task), lambda: dict(facts))
 
 
 def _iter_made(
@@ -1156,7 +1155,7 @@ def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         made,
         block.ids.astype(f"<{np.dtype(setup.dtype).str[1:]}", copy=False),
         hash_texts(texts),
-        [*[()] * (block.targets is not None), *block.fields],  # as `kept`, targets are first
+        block.fields,
         len(block.rejects),
         len(block.ids) + left_out.get("num_padding_tokens", 0),
         left_out,

@@ -14,6 +14,7 @@ manifest need to know of a finished part.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections import Counter
@@ -21,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,26 +31,15 @@ from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.files.disk import HashingWriter
-from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import Place, at
-from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
+from seqpack_cli.files.tensor_file import Spool, Tensor, map_tensor_file, write_tensor_file
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
-from seqpack_cli.tokens.columns import KINDS, Column
-from seqpack_cli.tokens.kinds import (
-    NO_CLASS,
-    Collected,
-    Kind,
-    PartFile,
-    PlannedColumn,
-    TokenKind,
-    Values,
-    ValuesFrom,
-    map_numbers,
-)
+from seqpack_cli.tokens.columns import KINDS, OVERLAP, Column
+from seqpack_cli.tokens.kinds import NO_CLASS, Kind, PlannedColumn, Values, map_numbers
 from seqpack_cli.tokens.sequences import DocumentSequences
 from seqpack_cli.tokens.text_values import check_offsets
 
@@ -220,16 +209,11 @@ def columns_name(part: str) -> str:
 
 
 def write_part_columns(
-    path: Place, hashes: Sequence[np.ndarray], collected: Mapping[str, Collected]
+    path: Place, hashes: Sequence[np.ndarray], columns: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Write the columns of a part; return the size and checksum of the file."""
-    tensors = {HASHES: Tensor("uint64", sum(map(len, hashes)), hashes)}
-    for name, column in collected.items():
-        tensors |= column.tensors
-        if column.class_names is not None:
-            names = np.frombuffer(encode_json(column.class_names), np.uint8)
-            tensors[f"class_names.{name}"] = Tensor.of(names)
-    return write_tensor_file(path, tensors, {"format": FORMAT})
+    """Write the columns of a part; return the name, size and checksum of the file."""
+    tensors = {HASHES: Tensor("uint64", sum(map(len, hashes)), hashes), **columns}
+    return {"name": path.name, **write_tensor_file(path, tensors, {"format": FORMAT})}
 
 
 class PartColumns:
@@ -365,46 +349,38 @@ class MadeDocuments(NamedTuple):
     made: DocumentSequences
     ids: np.ndarray  # those of the sequences, in the dtype of the store
     hashes: np.ndarray  # uint64, one per document
-    fields: Sequence[Sequence[Any]]  # of each field that is read, an entry per document
+    fields: Sequence[Sequence[Any]]  # of each kept field, an entry per document
     num_rejected: int  # documents that stand for records that cannot be read
     num_encoded_tokens: int  # before any were added or left out
     counts: Mapping[str, int] = NO_COUNTS  # others of the ledger
 
 
 class PartWriter:
-    """Writes the files of one part, whatever makes its sequences; use it in a `with` block.
+    """Writes the files of one part, whatever makes its sequences.
 
     Args:
         folder: of the store.
         name: of the part.
         dtype: of the ids.
-        fields: the columns to make. Their `kinds` collect them, and `readers` read the kept ones.
+        columns: those to make. Their `kinds` collect them; `readers` read those that are kept.
     """
 
     def __init__(
-        self, folder: Place, name: str, dtype: str, fields: Sequence[PlannedColumn]
+        self, folder: Place, name: str, dtype: str, columns: Sequence[PlannedColumn]
     ) -> None:
         self._folder, self._name, self._dtype = folder, name, dtype
-        self._stack = ExitStack()
-        file = PartFile(folder / columns_name(name), self._stack)
-        self.kinds: list[Kind] = [KINDS[field.kind](field, file) for field in fields]
-        self.readers = [it for it in self.kinds if it.field.values_from is ValuesFrom.FIELD]
-        read = [it for it in self.kinds if it.field.values_from is not ValuesFrom.PIECES]
-        self.places = {kind.name: place for place, kind in enumerate(read)}  # in `fields`
+        self._stack = ExitStack()  # removes temporary files
+        open_spool = functools.partial(Spool, folder / columns_name(name), self._stack)
+        self.kinds: list[Kind] = [KINDS[it.kind](it, open_spool) for it in columns]
+        self.readers = [kind for kind in self.kinds if kind.field.is_kept]
         self._hashes: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._num_sequences: list[np.ndarray] = []
         self._ledger = Counter[str]()
         self._ranges: list[dict[str, Any]] = []
         self._rejects: list[list[Any]] = []
-
-    def __enter__(self) -> PartWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, None)  # removes temporary files
+        for kind in self.kinds:
+            kind.counts = self._ledger
 
     def add_range(self, source_range: SourceRange, num_documents: int, digest: str) -> None:
         """Note a range of the input that was read, and the BLAKE3 of its bytes."""
@@ -425,33 +401,27 @@ class PartWriter:
             describe: returns more fields of the receipt, when all documents are written.
         """
         bin_path, idx_path = (self._folder / f"{self._name}.{it}" for it in ("bin", "idx"))
-        with at(bin_path).publish() as bin_file:
-            for block in blocks:
-                bin_file.write(block.ids)
-                self._add(block)
-            bin_entry = {"name": bin_path.name, **bin_file.describe()}
-        with at(idx_path).publish() as idx_file:
-            lengths, num_sequences = _join(self._lengths), _join(self._num_sequences)
-            write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=self._dtype)
-            idx_entry = {"name": idx_path.name, **idx_file.describe()}
-        columns = {kind.name: kind.finish() for kind in self.kinds}
-        path = self._folder / columns_name(self._name)
-        columns_entry = {"name": path.name, **write_part_columns(path, self._hashes, columns)}
-        ledger = {name: self._ledger[name] for name in LEDGER_NAMES}
-        ledger["num_target_tokens"] = ledger["num_tokens"]  # if no column says it
-        counts = Counter[str]()
-        for kind in self.kinds:
-            if isinstance(kind, TokenKind):
-                counts.update(kind.counts)  # a sum would leave out those that are 0
+        with self._stack:
+            with at(bin_path).publish() as file:
+                for block in blocks:
+                    file.write(block.ids)
+                    self._add(block)
+            files = [{"name": bin_path.name, **file.describe()}]
+            with at(idx_path).publish() as file:
+                lengths, num_sequences = _join(self._lengths), _join(self._num_sequences)
+                write_index(file, lengths=lengths, num_sequences=num_sequences, dtype=self._dtype)
+            files.append({"name": idx_path.name, **file.describe()})
+            columns: dict[str, Tensor] = {}
+            for kind in self.kinds:
+                columns |= kind.finish()
+            path = self._folder / columns_name(self._name)
+            files.append(write_part_columns(path, self._hashes, columns))
+        self._ledger.setdefault("num_target_tokens", self._ledger["num_tokens"])
         receipt = {
-            "ledger": {**ledger, **counts},
+            "ledger": {name: self._ledger[name] for name in LEDGER_NAMES},
             "ranges": self._ranges,
-            "files": [bin_entry, idx_entry, columns_entry],
-            "class_names": {
-                name: column.class_names
-                for name, column in columns.items()
-                if column.class_names is not None
-            },
+            "files": files,
+            "class_names": {it.name: it.class_names for it in self.kinds if it.has_classes},
             "rejects": self._rejects,
             **describe(),
         }
@@ -482,20 +452,19 @@ class PartWriter:
         advance(0, len(made.ids))
 
     def _add_columns(self, block: MadeDocuments) -> None:
-        """Add the values of the documents that have sequences."""
+        """Add entries of sequences and tokens, and the values of documents that have sequences."""
         made = block.made
+        entries = {OVERLAP: made.overlaps, **made.columns}
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
         alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
-        for kind in self.kinds:
-            if isinstance(kind, TokenKind):
-                kind.add_entries(made.columns[kind.name])
-            elif kind.name in self.places:
-                values = block.fields[self.places[kind.name]]
+        for reader, values in zip(self.readers, block.fields, strict=True):
+            if not reader.is_per_token:
                 values = values if alive is None else [values[place] for place in alive]
-                kind.add(values, num_sequences)
-            else:
-                kind.add(made.overlaps.tolist(), np.ones(len(made.overlaps), np.int64))
+                reader.add(values, num_sequences)
+        for kind in self.kinds:
+            if kind.name in entries:
+                kind.add_entries(entries[kind.name])
 
 
 def hash_texts(texts: Iterable[bytes | memoryview]) -> np.ndarray:

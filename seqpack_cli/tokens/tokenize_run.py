@@ -61,7 +61,7 @@ from seqpack_cli.tokens.encoders import (
     open_checked_encoder,
     take_head,
 )
-from seqpack_cli.tokens.kinds import PlannedColumn, TokenKind, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
 from seqpack_cli.tokens.offsets import EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
@@ -295,7 +295,7 @@ def _find_input(
     )
     text_field = options.documents.text_field
     check_options_used(sources, document=options.document, text_field=text_field)
-    check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
+    check_kept_fields(sources, [column.name for column in check_keep(options.keep)])
     check_target_fields(sources, options.targets.fields)
     return sources, skipped
 
@@ -325,12 +325,10 @@ def _find_fields(sources: list[Source], options: TokenizeOptions) -> tuple[Plann
             hint="tokenize the tags into a store of their own",
         )
     made = []
-    if options.makes_texts:
-        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
-    elif options.overlap is not None:
-        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.PIECES))
+    if options.makes_texts or options.overlap is not None:
+        made.append(PlannedColumn(TARGETS, "targets", is_kept=False))
     if options.overlap is not None:
-        made.append(PlannedColumn(OVERLAP, "int", values_from=ValuesFrom.PIECES))
+        made.append(PlannedColumn(OVERLAP, "int", is_kept=False))
     return (*made, *kept)
 
 
@@ -392,11 +390,11 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         EncoderRefusedError, EncodersDifferError: this encoder cannot be used.
     """
     special_tokens = SpecialTokenCounts(setup.special_tokens)
-    with PartWriter(setup.folder, task.name, setup.dtype, setup.fields) as part:
-        receipt = part.write(
-            _iter_made(part, special_tokens, setup, task),
-            lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
-        )
+    part = PartWriter(setup.folder, task.name, setup.dtype, setup.fields)
+    receipt = part.write(
+        _iter_made(part, special_tokens, setup, task),
+        lambda: {"special_tokens": special_tokens.describe(), "encoder": setup.encoder},
+    )
     return task.name, receipt
 
 
@@ -433,7 +431,7 @@ def _iter_made(
             made,
             cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id),
             hash_texts(batch.iter_hashed(has_targets=setup.text is not None)),
-            batch.fields,
+            batch.fields[setup.text is not None :],
             batch.num_rejected,
             len(encoded.ids),
             {"num_special_tokens_in_text": num_spelled},
@@ -487,17 +485,16 @@ def _assign(
 ) -> dict[str, TokenColumn]:
     """Return the entries of the columns per token, before the texts are cut."""
     assigned, lengths = {}, found.encoded.lengths
+    values = dict(zip(part.readers, found.batch.fields, strict=False))  # texts have no tags
     for kind in part.kinds:
         if isinstance(kind, Tags):
             assert found.words is not None  # noqa: S101 - they were asked for
-            values = found.batch.fields[part.places[kind.name]]
-            subtokens = options.tag_subtokens or "first"
-            entries = kind.assign(values, found.words, subtokens)
+            entries = kind.assign(values[kind], found.words, options.tag_subtokens or "first")
             assigned[kind.name] = TokenColumn(entries, kind.fill, kind.fill)
-        elif isinstance(kind, TokenKind) and found.targets is not None:
+        elif kind.is_per_token and found.targets is not None:
             kind.counts["num_straddling_tokens"] += found.targets.num_straddling
             assigned[kind.name] = TokenColumn(found.targets.entries, kind.fill, 1, of_overlap=0)
-        elif isinstance(kind, TokenKind):  # all tokens but repeated ones
+        elif kind.is_per_token:  # all tokens but repeated ones
             ones = np.ones(int(lengths.sum()), np.uint8)
             assigned[kind.name] = TokenColumn(ones, 1, 1, of_overlap=0)
     return assigned
@@ -718,7 +715,16 @@ def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
 
 def describe_kept(fields: Sequence[PlannedColumn]) -> list[dict[str, Any]]:
     """Return what decides the columns that are kept, as in the options of a manifest."""
-    return [field.describe() for field in fields if field.values_from is ValuesFrom.FIELD]
+    return [
+        {
+            "name": field.name,
+            "kind": field.kind,
+            "value_type": field.value_type,
+            "class_names": None if field.class_names is None else [*field.class_names],
+        }
+        for field in fields
+        if field.is_kept
+    ]
 
 
 def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
