@@ -136,71 +136,41 @@ def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
     return total
 
 
-def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens: int) -> Index:
-    """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
+def map_index(
+    file: Path, path: Place, part: Mapping[str, Any], dtype: str, *, is_checked: bool = True
+) -> Index:
+    """Map an `.idx` and check that it describes a part.
 
     Args:
-        path: its name in errors, if `file` is a copy of it.
+        file: the file, or a local copy of it.
+        path: its name in errors.
+        part: its entry in the manifest.
+        is_checked: read all of it; else only size and header are checked.
 
     Raises:
-        FolderError: it is damaged, or not such an index.
+        FolderError: it is damaged, or that of another part.
     """
-    path = path or file
-    mapped = map_regular(file)
-    size, header = len(mapped), mapped[: HEADER.size].tobytes()
-    if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
-    _, version, code, num_sequences, num_firsts = HEADER.unpack(header)
-    if version != VERSION or code != CODE_OF_DTYPE[dtype]:
-        raise FolderError(
-            f"{path}: version {version}, dtype code {code}, "
-            f"expected {VERSION} and {CODE_OF_DTYPE[dtype]} ({dtype})"
-        )
-    expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
-    if size != expected or num_firsts < 1:
-        raise FolderError(f"{path}: {size:,} bytes, its header says {expected:,}")
-    lengths = view_array(mapped, "<i4", count=num_sequences, offset=HEADER.size)
-    starts_offset = HEADER.size + 4 * num_sequences
-    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
+    num_sequences, num_firsts = part["num_sequences"], part["num_documents"] + 1
+    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_firsts)
+    starts_offset = len(header) + 4 * num_sequences
     firsts_offset = starts_offset + 8 * num_sequences
-    first_sequences = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
-    index = Index(lengths, starts, first_sequences)
-    _check_index(index, path, np.dtype(dtype).itemsize, num_tokens)
-    return index
-
-
-def map_lengths(
-    file: Path, path: Place, num_sequences: int, num_documents: int, *, dtype: str
-) -> np.ndarray:
-    """Map the lengths in an `.idx`, int32[S]; of the rest, only the header is checked.
-
-    Args:
-        path: its name in errors, if `file` is a copy of it.
-
-    Raises:
-        FolderError: it has another size or header.
-    """
-    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_documents + 1)
-    num_bytes = len(header) + 12 * num_sequences + 8 * (num_documents + 1)
-    mapped = map_regular(file, num_bytes=num_bytes)
+    mapped = map_regular(file, num_bytes=firsts_offset + 8 * num_firsts)
     if mapped[: len(header)].tobytes() != header:
-        raise FolderError(f"{path}: its header does not match the manifest")
-    return view_array(mapped, "<i4", count=num_sequences, offset=len(header))
-
-
-def _check_index(index: Index, path: Place, itemsize: int, num_tokens: int) -> None:
-    lengths, firsts = index.lengths, index.first_sequences
-    ends = np.cumsum(lengths, dtype=np.int64)
-    if len(lengths) and lengths.min() < 1:
-        shortest = int(lengths.argmin())
-        found = f"sequence {shortest} has {lengths[shortest]} tokens"
-        raise FolderError(f"{path}: {found}, expected at least 1")
-    if int(ends[-1] if len(ends) else 0) != num_tokens:
-        raise FolderError(f"{path}: lengths do not add up to the {num_tokens:,} ids of its .bin")
-    if not np.array_equal(index.starts, (ends - lengths) * itemsize):
-        raise FolderError(f"{path}: the starts are not the running sum of the lengths")
-    if firsts[0] != 0 or firsts[-1] != len(lengths) or (firsts[1:] < firsts[:-1]).any():
-        raise FolderError(f"{path}: the documents do not run from sequence 0 to {len(lengths)}")
+        raise FolderError(f"{path}: its header does not match the manifest", hint=DAMAGED_HINT)
+    lengths = view_array(mapped, "<i4", count=num_sequences, offset=len(header))
+    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
+    firsts = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
+    if is_checked:
+        ends, num_tokens = to_offsets(lengths), part["num_tokens"]
+        if lengths.min(initial=1) < 1 or ends[-1] != num_tokens:
+            what = f"lengths do not add up to the {num_tokens:,} ids of its .bin"
+            raise FolderError(f"{path}: {what}", hint=DAMAGED_HINT)
+        is_sound = np.array_equal(starts, ends[:-1] * np.dtype(dtype).itemsize)
+        is_sound = is_sound and (firsts[0], firsts[-1]) == (0, num_sequences)
+        if not is_sound or (firsts[1:] < firsts[:-1]).any():
+            what = "starts or documents do not follow from the lengths"
+            raise FolderError(f"{path}: {what}", hint=DAMAGED_HINT)
+    return Index(lengths, starts, firsts)
 
 
 def columns_name(part: str) -> str:
@@ -217,99 +187,71 @@ def write_part_columns(
 
 
 class PartColumns:
-    """The mapped columns of one part.
+    """The mapped columns of one part; classes are in the part's numbers.
 
     Args:
         file: the file, or a local copy of it.
         path: shown in errors.
         part: the part's entry in the manifest.
-        stored: the columns of the folder, which the file must hold.
-        shown: those to read, with the class names to which classes are mapped: maybe more.
-        constants: the value of each column to read that no file holds.
+        columns: those that the file must hold.
 
     Raises:
         FolderError: the file is damaged, or is not that of this part.
     """
 
     def __init__(
-        self,
-        file: Path,
-        path: Place,
-        part: dict[str, Any],
-        *,
-        stored: Mapping[str, Column],
-        shown: Mapping[str, Column],
-        constants: Mapping[str, int],
+        self, file: Path, path: Place, part: Mapping[str, Any], columns: Mapping[str, Column]
     ) -> None:
-        self._path, self._part = path, part
-        self._shown, self._constants = shown, constants
+        self._path = path
+        self._tables: dict[str, np.ndarray] = {}  # from a part's classes to those of the store
         self.arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
         if metadata.get("format") != FORMAT:
             raise FolderError(
                 f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
             )
-        self._check_arrays(part, stored)
-        self._tables = {
-            name: self._make_table(column)
-            for name, column in shown.items()
-            if column.class_names is not None and name not in constants
-        }
+        self._check_arrays(part, columns)
 
     @property
     def hashes(self) -> np.ndarray:
         """XXH3-64 of the text of each document, uint64[documents]."""
         return self.arrays[HASHES]
 
-    def view(self, name: str) -> Values:
-        """Return all entries of a column as they are stored: classes in the part's numbers."""
-        column = self._shown[name]
-        if name in self._constants:
-            count = self._part["num_tokens" if column.is_per_token else "num_sequences"]
-            value = np.array(self._constants[name], column.dtype)
-            return np.broadcast_to(value, count)
-        return column.view(self.arrays)
+    def finish(self, column: Column, values: Values) -> Values:
+        """Check entries that were taken from the arrays; return them with the store's classes.
 
-    def finish(self, name: str, values: Values) -> Values:
-        """Check entries that were taken from `view`; return them with the shown classes.
+        Args:
+            column: of the store, which may have more classes.
 
         Raises:
             FolderError: a value is impossible.
         """
-        column = self._shown[name]
-        table = self._tables.get(name)
-        if table is not None:
-            assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
-            num_classes = len(table) + NO_CLASS
-            outside = (values >= num_classes) | (values < 0)
-            if column.is_per_token:
-                outside &= values != NO_CLASS
-            if outside.any():
-                raise self._wrong(column, int(values[outside.argmax()]))
-            return table[values]
-        if not column.is_sound(values):
-            raise self._wrong(column)
-        return values
+        if column.class_names is None:
+            if not column.is_sound(values):
+                raise self._wrong(column, "a value that cannot be")
+            return values
+        assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
+        if column.name not in self._tables:
+            self._tables[column.name] = self._make_table(column)
+        table = self._tables[column.name]
+        outside = (values >= len(table) + NO_CLASS) | (values < 0)
+        if column.is_per_token:
+            outside &= values != NO_CLASS
+        if outside.any():
+            raise self._wrong(column, f"class {values[outside.argmax()]}")
+        return table[values]
 
     def _make_table(self, column: Column) -> np.ndarray:
         stored = self.arrays[f"class_names.{column.name}"]
         try:
-            labels = json.loads(stored.tobytes())
-            return map_numbers(labels, column.class_numbers)
+            return map_numbers(json.loads(stored.tobytes()), column.class_numbers)
         except (ValueError, KeyError, TypeError) as error:
-            raise FolderError(
-                f"{self._path}: class names of column {quote(column.name)} are not those of the "
-                "manifest",
-                hint=DAMAGED_HINT,
-            ) from error
+            raise self._wrong(column, "class names that are not those of the manifest") from error
 
-    def _wrong(self, column: Column, number: int | None = None) -> FolderError:
-        found = "a value that cannot be" if number is None else f"class {number}"
-        return FolderError(
-            f"{self._path}: column {quote(column.name)} holds {found}",
-            hint=DAMAGED_HINT,
-        )
+    def _wrong(self, column: Column, found: str) -> FolderError:
+        what = f"column {quote(column.name)} holds {found}"
+        return FolderError(f"{self._path}: {what}", hint=DAMAGED_HINT)
 
-    def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:
+    def _check_arrays(self, part: Mapping[str, Any], columns: Mapping[str, Column]) -> None:
         expected: dict[str, tuple[str, int | None]] = {HASHES: ("uint64", part["num_documents"])}
         for column in columns.values():
             count = part["num_tokens" if column.is_per_token else "num_sequences"]
@@ -332,13 +274,9 @@ class PartColumns:
         for column in columns.values():
             if column.is_text:
                 num_bytes, name = len(self.arrays[column.tensor_name]), column.offsets_name
+                counts = {"num_texts": part["num_sequences"], "num_bytes": num_bytes}
                 try:
-                    check_offsets(
-                        self.arrays[name],
-                        num_texts=part["num_sequences"],
-                        num_bytes=num_bytes,
-                        name=name,
-                    )
+                    check_offsets(self.arrays[name], **counts, name=name)
                 except ValueError as error:
                     raise FolderError(f"{self._path}: {error}") from error
 
