@@ -58,7 +58,7 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
             for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
         ]
         files = [file for receipt in receipts for file in receipt["files"]]
-        run.finish(make_manifest(plan, vocabulary, [], receipts), files)
+        run.finish(make_manifest(plan, [], receipts), files)
 
 
 def make_tokenizer_json(vocab_size: int) -> bytes:

@@ -454,17 +454,21 @@ def combine_columns(
     made = [name for name in VALUES_OF_MISSING if name in known]  # these are the first of a store
     found = {}
     for name in dict.fromkeys([*made, *known]):
-        difference = None if name in made else _find_difference(stores, name)
-        if difference is None:
+        described = [_describe(columns.get(name)) for _, columns in stores]
+        other = next((at for at, each in enumerate(described) if each != described[0]), 0)
+        if not other or name in made:
             first, *others = [columns[name] for _, columns in stores if name in columns]
             if any(other.class_names != first.class_names for other in others):
                 labels = chain.from_iterable(it.class_names or () for it in (first, *others))
                 first = Column(name, first.kind, tuple(sort_labels(labels, name)))
             found[name] = first
         elif name not in without:
-            hint = "tokenize them with the same --keep, or leave the column out: "
-            hint += f"--drop-column {prefix}{name}, or columns=[...] in Python"
-            raise OptionError(difference, hint=hint)
+            raise OptionError(
+                f"{stores[other][0]}: column {quote(name)}: found {described[other]}, "
+                f"{stores[0][0]} has {described[0]}",
+                hint="tokenize them with the same --keep, or leave the column out: --drop-column "
+                f"{prefix}{name}, or columns=[...] in Python",
+            )
     return found
 
 
@@ -490,17 +494,6 @@ def make_store_column(columns: Mapping[str, Column], name: str, stores: Sequence
             hint="choose another name, or leave that one out with --drop-column",
         )
     return added
-
-
-def _find_difference(stores: Named, name: str) -> str | None:
-    """Return how a column differs between stores, None if it can be combined."""
-    place, columns = stores[0]
-    expected = _describe(columns.get(name))
-    for other, others in stores[1:]:
-        found = _describe(others.get(name))
-        if found != expected:
-            return f"{other}: column {quote(name)}: found {found}, {place} has {expected}"
-    return None
 
 
 def _describe(column: Column | None) -> str:

@@ -99,14 +99,12 @@ from seqpack_cli.tokens.part_files import (
     hash_texts,
 )
 from seqpack_cli.tokens.sequences import DocumentSequences
-from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import (
     RECEIPT_FIELDS,
     MadePart,
     PartTask,
-    adapt_plan,
+    begin_store,
     check_any_token,
-    check_inputs_unchanged,
     describe_kept,
     find_finished,
     make_missing,
@@ -300,26 +298,22 @@ def _import_sources(
     found = {f"{role}_field": lists[role].name if role in lists else None for role in ROLES}
     recorded = {**options.record(), **found, "keep": describe_kept(kept)}
     plan = describe_plan("import", vocabulary, recorded, sources)
-    run.begin(plan, adapt_plan)
-    if run.manifest is not None:
-        run.check_whole(open_store)
-        made = zip(tasks, run.manifest["parts"], strict=False)
-        check_inputs_unchanged(made, run, workers, hash_input)
-        return run.manifest, True
+    whole = begin_store(run, plan, tasks, workers, hash_input)
+    if whole is not None:
+        return whole, True
     if tokenizer_json is not None:
         run.write_tokenizer(tokenizer_json)
     eos_id = vocabulary.eos_id if options.eos is None else options.eos
     affix_ids = {"bos": vocabulary.bos_id, "eos": eos_id}
     setup = ImportSetup(run.path, vocabulary.max_id, affix_ids, options, lists, kept)
     receipts = _make_parts(run, tasks, setup, workers)
-    manifest = make_manifest(plan, vocabulary, kept, receipts)
+    manifest = make_manifest(plan, kept, receipts)
     check_any_token(run, sources, manifest, receipts)
     for note in _iter_notes(receipts, manifest["ledger"], setup):
         workers.progress.on_notice(note)
     tokenizer = None if options.tokenizer is None else str(options.tokenizer)
     done: dict[str, Any] = {"tokenizer": tokenizer, "skipped": skipped.count()}
-    done["seconds"] = time.monotonic() - started
-    publish_store(run, workers, manifest, receipts, done, {})
+    publish_store(run, workers, manifest, receipts, done, {}, started=started)
     return manifest, False
 
 

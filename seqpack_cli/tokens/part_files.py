@@ -194,22 +194,29 @@ class PartColumns:
         path: shown in errors.
         part: the part's entry in the manifest.
         columns: those that the file must hold.
+        shown: those to read, with the classes of the store, which may be more.
 
     Raises:
         FolderError: the file is damaged, or is not that of this part.
     """
 
     def __init__(
-        self, file: Path, path: Place, part: Mapping[str, Any], columns: Mapping[str, Column]
+        self,
+        file: Path,
+        path: Place,
+        part: Mapping[str, Any],
+        columns: Mapping[str, Column],
+        shown: Sequence[Column],
     ) -> None:
         self._path = path
-        self._tables: dict[str, np.ndarray] = {}  # from a part's classes to those of the store
         self.arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
         if metadata.get("format") != FORMAT:
             raise FolderError(
                 f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
             )
         self._check_arrays(part, columns)
+        with_classes = [column for column in shown if column.class_names is not None]
+        self._tables = {column.name: self._make_table(column) for column in with_classes}
 
     @property
     def hashes(self) -> np.ndarray:
@@ -219,19 +226,14 @@ class PartColumns:
     def finish(self, column: Column, values: Values) -> Values:
         """Check entries that were taken from the arrays; return them with the store's classes.
 
-        Args:
-            column: of the store, which may have more classes.
-
         Raises:
             FolderError: a value is impossible.
         """
-        if column.class_names is None:
+        if column.name not in self._tables:
             if not column.is_sound(values):
                 raise self._wrong(column, "a value that cannot be")
             return values
         assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
-        if column.name not in self._tables:
-            self._tables[column.name] = self._make_table(column)
         table = self._tables[column.name]
         outside = (values >= len(table) + NO_CLASS) | (values < 0)
         if column.is_per_token:

@@ -414,8 +414,11 @@ class TokenStore:
         return int((first_sequences[1:] == first_sequences[:-1]).sum())
 
     def _map_columns(self, number: int) -> PartColumns:
+        part, folder = self.parts[number], self._folder_of[number]
+        constants = self.constants[folder.number]
+        shown = [column for name, column in self.columns.items() if name not in constants]
         with self._open_file(number, 2) as (file, path):
-            return PartColumns(file, path, self.parts[number], self._folder_of[number].columns)
+            return PartColumns(file, path, part, folder.columns, shown)
 
 
 def _no_column(store: TokenStore, name: str) -> str:

@@ -152,12 +152,12 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest dtype": (
         manifest(lambda value: value.update(dtype="float32")),
         "manifest.json",
-        "dtype 'float32', expected uint16 or int32",
+        "contradicts itself: dtype, vocab_size, max_id",
     ),
     "manifest other dtype": (
         manifest(lambda value: value.update(dtype="int32")),
-        "part-00000.bin",
-        "10 bytes, expected 20",
+        "manifest.json",
+        "contradicts itself: the files of part 0",
     ),
     "manifest field gone": (
         manifest(lambda value: value.pop("parts")),
@@ -182,17 +182,17 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
     "manifest part count": (
         manifest(lambda value: value["parts"][0].update(num_sequences=3)),
         "manifest.json",
-        "the parts have 5 num_sequences, the ledger has 4",
+        "num_sequences of the parts do not add up to the ledger",
     ),
     "manifest parts swapped": (
         manifest(lambda value: value["parts"].reverse()),
         "manifest.json",
-        "part 0 does not list part-00000.bin",
+        "contradicts itself: the files of part 0",
     ),
     "manifest files swapped": (
         manifest(lambda value: value["parts"][0]["files"].reverse()),
         "manifest.json",
-        "part 0 does not list part-00000.bin",
+        "contradicts itself: the files of part 0",
     ),
     "name with traversal": (
         manifest(lambda value: file_of(value, 0, 0).update(name="../a.txt")),
@@ -221,8 +221,8 @@ TABLE: dict[str, tuple[Damage, str, str]] = {
                 store / "manifest.json", lambda value: file_of(value, 0, 0).update(bytes=12)
             ),
         ),
-        "part-00000.bin",
-        "12 bytes, expected 10",
+        "manifest.json",
+        "contradicts itself: the files of part 0",
     ),
 }
 
