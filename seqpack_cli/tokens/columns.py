@@ -422,7 +422,7 @@ def _convert(column: PlannedColumn, value_type: str) -> tuple[Label, ...] | None
     try:
         values = [json.loads(str(label).lower()) for label in spelled]
         found = tuple(read_label(name, value, value_type) for value in values)
-    except (ValueError, BadRecordError) as error:
+    except (ValueError, RecursionError, BadRecordError) as error:
         raise OptionError(
             f"--keep {name}: class names {join_items(map(quote, spelled))}, "
             f"the first records have {value_type}s",
