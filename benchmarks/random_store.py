@@ -58,7 +58,7 @@ def make_store(folder: Path, num_tokens: int, vocab_size: int, mean_length: int)
             for number, lengths in enumerate(draw_lengths(num_tokens, mean_length))
         ]
         files = [file for receipt in receipts for file in receipt["files"]]
-        run.finish(make_manifest(plan, vocabulary, [], receipts), files)
+        run.finish(make_manifest(plan, [], receipts), files)
 
 
 def make_tokenizer_json(vocab_size: int) -> bytes:
@@ -93,8 +93,7 @@ def write_part(
         write_index(file, lengths=lengths, num_sequences=np.ones_like(lengths), dtype=dtype)
         files.append({"name": f"{name}.idx", **file.describe()})
     hashes = np.random.PCG64([1, number]).random_raw(len(lengths))
-    path = folder / columns_name(name)
-    files.append({"name": path.name, **write_part_columns(path, [hashes], {})})
+    files.append(write_part_columns(folder / columns_name(name), [hashes], {}))
     counts = dict.fromkeys(("num_documents", "num_sequences"), len(lengths))
     names = ("num_encoded_tokens", "num_tokens", "num_target_tokens")
     counts |= dict.fromkeys(names, len(ids))

@@ -48,7 +48,7 @@ from seqpack_cli.shards.manifest import (
 )
 from seqpack_cli.shards.selection import Selection, Selector
 from seqpack_cli.tokens.columns import TARGETS, Column
-from seqpack_cli.tokens.store import Slices, TokenStore, ValueReader, copy_rows, open_stores
+from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows, open_stores, read_values
 
 # Opening the stores of a run
 
@@ -256,14 +256,14 @@ class _Side:
         num_cells = int(tensors["data_offsets"][-1])
         pieces = _report_progress(data, self._counts["num_tokens"] / num_cells)
         arrays = {name: Tensor.of(array) for name, array in tensors.items()}
-        values = ValueReader(store, tensors["original_indices"]) if store.columns else None
         for column in store.columns.values():
             if column.is_per_token:
                 cells = _lay_out_column(store, column, self._rows, tensors, self._layout)
                 pieces_of = self._targets.watch(column, cells)
                 arrays[column.tensor_name] = Tensor(column.dtype, num_cells, pieces_of)
-            elif values is not None:
-                found = column.make_arrays(values.read(column.name))
+            else:
+                values = read_values(store, tensors["original_indices"], column.name)
+                found = column.make_arrays(values)
                 arrays |= {name: Tensor.of(array) for name, array in found.items()}
         arrays["data"] = Tensor(store.dtype, num_cells, pieces)
         return arrays

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import csv
 import functools
-import math
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from seqpack_cli.corpus.fields import Spelled
+from seqpack_cli.corpus.fields import BadRecordError, Spelled
 from seqpack_cli.errors import DataError, FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import JSON_TYPES, check_fields
 from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import view_bits
 from seqpack_cli.tokens.conditions import EQUALITY, Label, Test
 from seqpack_cli.tokens.kinds import (
-    LARGEST,
     MAX_CLASSES,
     NO_CLASS,
-    SMALLEST,
     Class,
     Float,
     Int,
@@ -39,7 +37,7 @@ from seqpack_cli.tokens.kinds import (
     Text,
     Values,
     find_value_type,
-    join_equal,
+    read_label,
     sort_labels,
 )
 from seqpack_cli.tokens.tags import Tags, Targets
@@ -71,7 +69,6 @@ KIND_OF_TYPE: dict[type, str] = {
     bool: "class",
 }
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # as in JSON
-BOOLEANS = {"false": False, "true": True}
 
 
 @dataclass(frozen=True)
@@ -264,27 +261,20 @@ def _are_class_names(labels: Any) -> bool:
     return None not in types and len(types) <= 1 and len(set(labels)) == len(labels)
 
 
-class KeepOption(NamedTuple):
-    """One `--keep`; None is what it leaves open."""
-
-    name: str
-    kind: str | None = None
-    labels: tuple[str, ...] | None = None  # class names, as they are spelled
-
-
-def parse_keep(spelled: str) -> KeepOption:
-    """Read one `--keep`.
+def parse_keep(spelled: str) -> PlannedColumn:
+    """Read one `--keep`; class names are strings as yet.
 
     Raises:
         OptionError: the type does not exist, or class names are repeated or of another type.
 
-    >>> parse_keep("meta.lang:class=de,en")
-    KeepOption(name='meta.lang', kind='class', labels=('de', 'en'))
+    >>> column = parse_keep("meta.lang:class=de,en")
+    >>> column.name, column.kind, column.class_names
+    ('meta.lang', 'class', ('de', 'en'))
     """
     found = TYPED.fullmatch(spelled)
-    name, kind, names = (spelled, None, None) if found is None else found.group(1, 2, 3)
-    unknown = UNKNOWN_TYPE.fullmatch(spelled) if kind is None else None
-    if unknown is not None:
+    name, kind, names = (spelled, "", None) if found is None else found.group(1, 2, 3)
+    unknown = UNKNOWN_TYPE.fullmatch(spelled)
+    if found is None and unknown is not None:
         raise OptionError(
             f"--keep {spelled}: type {quote(unknown[1])}, expected {', '.join(FIELD_KINDS)}",
             hint=f"to keep a field of this name, add its type: --keep {spelled}:text",
@@ -294,14 +284,14 @@ def parse_keep(spelled: str) -> KeepOption:
             f"--keep {spelled}: a kept field cannot be named {quote(name)}",
             hint="rename the field in the records" if name else None,
         )
-    if kind is None or names is None:
-        return KeepOption(name, kind)
+    if names is None:
+        return PlannedColumn(name, kind)
     if not FIELD_KINDS[kind].has_classes:
         raise OptionError(
             f"--keep {spelled}: {kind} has no class names",
             hint=f"pass --keep {name}:{kind}, or {name}:class={names}",
         )
-    return KeepOption(name, kind, _split_names(spelled, names))
+    return PlannedColumn(name, kind, class_names=_split_names(spelled, names))
 
 
 def _split_names(spelled: str, names: str) -> tuple[str, ...]:
@@ -322,7 +312,7 @@ def _split_names(spelled: str, names: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def check_keep(keep: Sequence[str]) -> list[KeepOption]:
+def check_keep(keep: Sequence[str]) -> list[PlannedColumn]:
     """Read all `--keep`.
 
     Raises:
@@ -330,23 +320,22 @@ def check_keep(keep: Sequence[str]) -> list[KeepOption]:
     """
     parsed = [parse_keep(spelled) for spelled in keep]
     owners: dict[str, str] = {}  # the field of each array in a file
-    for name, kind, _ in parsed:
-        for array in Column(name, kind or "text").tensor_dtypes:
-            if owners.setdefault(array, name) != name:
+    for name, kind in ((column.name, column.kind or "text") for column in parsed):
+        if name in owners.values():
+            raise OptionError(f"--keep {name}: kept twice", hint="keep the field once")
+        for array in Column(name, kind).tensor_dtypes:
+            if array in owners:
                 raise OptionError(
                     f"--keep {name}: its array {quote(array)} is one of the field "
                     f"{quote(owners[array])} too",
                     hint="keep one of both",
                 )
-    names = [option.name for option in parsed]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise OptionError(f"--keep {twice}: kept twice", hint="keep the field once")
+            owners[array] = name
     return parsed
 
 
 def choose_kinds(
-    keep: Sequence[KeepOption], samples: Sequence[Sequence[Any]], text_field: str = "text"
+    keep: Sequence[PlannedColumn], samples: Sequence[Sequence[Any]], text_field: str = "text"
 ) -> list[PlannedColumn]:
     """Return the fields to keep, each with its kind.
 
@@ -360,14 +349,15 @@ def choose_kinds(
         OptionError: fixed class names are not of the type of the values.
     """
     found = []
-    for (name, given, spelled), sample in zip(keep, samples, strict=True):
+    for column, sample in zip(keep, samples, strict=True):
         values = [value for value in sample if value is not None]
-        kind = given or _choose_kind(name, values)
-        value_type, labels = None, None
+        kind = column.kind or _choose_kind(column.name, values)
+        column = replace(column, kind=kind, text_field=text_field)
         if KINDS[kind].has_classes:
-            value_type = _choose_value_type(name, kind, values)
-            labels = _convert(name, spelled, value_type)
-        found.append(PlannedColumn(name, kind, value_type, labels, text_field=text_field))
+            value_type = _choose_value_type(column, values)
+            names = _convert(column, value_type)
+            column = replace(column, value_type=value_type, class_names=names)
+        found.append(column)
     return found
 
 
@@ -390,27 +380,27 @@ def _choose_kind(name: str, values: Sequence[Any]) -> str:
     )
 
 
-def _choose_value_type(name: str, kind: str, values: Sequence[Any]) -> str:
+def _choose_value_type(column: PlannedColumn, values: Sequence[Any]) -> str:
     """Return the type of class names: that of most of them."""
-    parse = KINDS[kind](PlannedColumn(name, kind)).parse
+    parse = KINDS[column.kind](column).parse
     values = [parse(value) if type(value) is Spelled else value for value in values]
-    labels = [label for value in values for label in _iter_labels(value)]
+    labels = list(chain.from_iterable(map(_list_labels, values)))
     spelled = [label for label in labels if type(label) is Spelled]
-    type_of_spelled = "number" if all(NUMBER.fullmatch(label) for label in spelled) else "string"
+    type_of_spelled = "number" if all(map(NUMBER.fullmatch, spelled)) else "string"
     types = Counter(
         type_of_spelled if type(label) is Spelled else find_value_type(label) for label in labels
     )
     del types[None]
-    if not types and kind == "class":
+    if not types and column.kind == "class":
         raise DataError(
-            f"--keep {name}: the first records have no value there that can be a class, expected "
-            "a string, a number, true or false",
+            f"--keep {column.name}: the first records have no value there that can be a class, "
+            "expected a string, a number, true or false",
             hint="fix the records, or leave the field out",
         )
     return str(types.most_common(1)[0][0]) if types else "string"
 
 
-def _iter_labels(value: Any) -> list[Any]:
+def _list_labels(value: Any) -> list[Any]:
     """Return the class names in a value: itself, those of words, or the last entry of spans."""
     if not isinstance(value, list):
         return [value]
@@ -424,40 +414,24 @@ def _iter_labels(value: Any) -> list[Any]:
     ]
 
 
-def _convert(
-    name: str, labels: tuple[str, ...] | None, value_type: str
-) -> tuple[Label, ...] | None:
+def _convert(column: PlannedColumn, value_type: str) -> tuple[Label, ...] | None:
     """Return fixed class names as values of the type that the records have."""
-    if labels is None or value_type == "string":
-        return labels
+    spelled, name = column.class_names, column.name
+    if spelled is None or value_type == "string":
+        return spelled
     try:
-        if value_type == "boolean":
-            found: tuple[Label, ...] = tuple(BOOLEANS[label.lower()] for label in labels)
-        else:
-            found = tuple(map(_to_number, labels))
-    except (KeyError, ValueError) as error:
+        values = [json.loads(str(label).lower()) for label in spelled]
+        found = tuple(read_label(name, value, value_type) for value in values)
+    except (ValueError, RecursionError, BadRecordError) as error:
         raise OptionError(
-            f"--keep {name}: class names {join_items(map(quote, labels))}, "
+            f"--keep {name}: class names {join_items(map(quote, spelled))}, "
             f"the first records have {value_type}s",
             hint=f"pass --keep {name}:class=false,true" if value_type == "boolean" else None,
         ) from error
     if len(set(found)) < len(found):
-        raise OptionError(f"--keep {name}: two of the class names {join_items(labels)} are equal")
+        shown = join_items(map(str, spelled))
+        raise OptionError(f"--keep {name}: two of the class names {shown} are equal")
     return found
-
-
-def _to_number(spelled: str) -> Label:
-    """Return the number that a class name spells, as records have it.
-
-    Raises:
-        ValueError: it is not a number that JSON can have, or too large.
-    """
-    if not NUMBER.fullmatch(spelled) or not math.isfinite(float(spelled)):
-        raise ValueError(spelled)
-    exact = int(spelled) if spelled.lstrip("-").isdigit() else join_equal(float(spelled))
-    if type(exact) is int and not SMALLEST <= exact <= LARGEST:
-        raise ValueError(spelled)
-    return exact
 
 
 Named = Sequence[tuple[str, Mapping[str, Column]]]  # of each store: what names it, its columns
@@ -480,17 +454,21 @@ def combine_columns(
     made = [name for name in VALUES_OF_MISSING if name in known]  # these are the first of a store
     found = {}
     for name in dict.fromkeys([*made, *known]):
-        difference = None if name in made else _find_difference(stores, name)
-        if difference is None:
+        described = [_describe(columns.get(name)) for _, columns in stores]
+        other = next((at for at, each in enumerate(described) if each != described[0]), 0)
+        if not other or name in made:
             first, *others = [columns[name] for _, columns in stores if name in columns]
             if any(other.class_names != first.class_names for other in others):
                 labels = chain.from_iterable(it.class_names or () for it in (first, *others))
                 first = Column(name, first.kind, tuple(sort_labels(labels, name)))
             found[name] = first
         elif name not in without:
-            hint = "tokenize them with the same --keep, or leave the column out: "
-            hint += f"--drop-column {prefix}{name}, or columns=[...] in Python"
-            raise OptionError(difference, hint=hint)
+            raise OptionError(
+                f"{stores[other][0]}: column {quote(name)}: found {described[other]}, "
+                f"{stores[0][0]} has {described[0]}",
+                hint="tokenize them with the same --keep, or leave the column out: --drop-column "
+                f"{prefix}{name}, or columns=[...] in Python",
+            )
     return found
 
 
@@ -516,17 +494,6 @@ def make_store_column(columns: Mapping[str, Column], name: str, stores: Sequence
             hint="choose another name, or leave that one out with --drop-column",
         )
     return added
-
-
-def _find_difference(stores: Named, name: str) -> str | None:
-    """Return how a column differs between stores, None if it can be combined."""
-    place, columns = stores[0]
-    expected = _describe(columns.get(name))
-    for other, others in stores[1:]:
-        found = _describe(others.get(name))
-        if found != expected:
-            return f"{other}: column {quote(name)}: found {found}, {place} has {expected}"
-    return None
 
 
 def _describe(column: Column | None) -> str:

@@ -86,7 +86,7 @@ from seqpack_cli.runs.options import spell_command, spell_flag, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, advance, count_cores, open_workers
 from seqpack_cli.tokens.columns import KINDS, OVERLAP, TARGETS, check_keep, choose_kinds
-from seqpack_cli.tokens.kinds import PlannedColumn, ValuesFrom, quote_value
+from seqpack_cli.tokens.kinds import PlannedColumn, quote_value
 from seqpack_cli.tokens.manifest import describe_plan, make_manifest
 from seqpack_cli.tokens.options import PACKED, ROLES, TARGET_MASKS, ImportOptions
 from seqpack_cli.tokens.part_files import (
@@ -99,14 +99,12 @@ from seqpack_cli.tokens.part_files import (
     hash_texts,
 )
 from seqpack_cli.tokens.sequences import DocumentSequences
-from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import (
     RECEIPT_FIELDS,
     MadePart,
     PartTask,
-    adapt_plan,
+    begin_store,
     check_any_token,
-    check_inputs_unchanged,
     describe_kept,
     find_finished,
     make_missing,
@@ -300,26 +298,22 @@ def _import_sources(
     found = {f"{role}_field": lists[role].name if role in lists else None for role in ROLES}
     recorded = {**options.record(), **found, "keep": describe_kept(kept)}
     plan = describe_plan("import", vocabulary, recorded, sources)
-    run.begin(plan, adapt_plan)
-    if run.manifest is not None:
-        run.check_whole(open_store)
-        made = zip(tasks, run.manifest["parts"], strict=False)
-        check_inputs_unchanged(made, run, workers, hash_input)
-        return run.manifest, True
+    whole = begin_store(run, plan, tasks, workers, hash_input)
+    if whole is not None:
+        return whole, True
     if tokenizer_json is not None:
         run.write_tokenizer(tokenizer_json)
     eos_id = vocabulary.eos_id if options.eos is None else options.eos
     affix_ids = {"bos": vocabulary.bos_id, "eos": eos_id}
     setup = ImportSetup(run.path, vocabulary.max_id, affix_ids, options, lists, kept)
     receipts = _make_parts(run, tasks, setup, workers)
-    manifest = make_manifest(plan, vocabulary, kept, receipts)
+    manifest = make_manifest(plan, kept, receipts)
     check_any_token(run, sources, manifest, receipts)
     for note in _iter_notes(receipts, manifest["ledger"], setup):
         workers.progress.on_notice(note)
     tokenizer = None if options.tokenizer is None else str(options.tokenizer)
     done: dict[str, Any] = {"tokenizer": tokenizer, "skipped": skipped.count()}
-    done["seconds"] = time.monotonic() - started
-    publish_store(run, workers, manifest, receipts, done, {})
+    publish_store(run, workers, manifest, receipts, done, {}, started=started)
     return manifest, False
 
 
@@ -452,7 +446,7 @@ def _find_fields(
             raise OptionError(f"{source.path}: {what}", hint)
     columns = _choose_columns(records, options, how)
     if not TARGET_ROLES.isdisjoint(roles):
-        columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
+        columns.insert(0, PlannedColumn(TARGETS, "targets", is_kept=False))
     return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
@@ -476,8 +470,8 @@ def _choose_columns(
     readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
     kept = sample_records(records if keep else (), readers, how)
     for option, values in zip(keep, kept, strict=True):
-        is_list = option.kind is None and any(isinstance(value, list) for value in values)
-        if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
+        is_list = not option.kind and any(isinstance(value, list) for value in values)
+        if is_list or (option.kind and KINDS[option.kind].is_per_token):
             what = "tags belong to the words of a text" if option.kind else "found lists"
             raise OptionError(
                 f"--keep {option.name}: {what}, expected one value per record",
@@ -1087,9 +1081,8 @@ def import_part(setup: ImportSetup, task: PartTask) -> tuple[str, dict[str, Any]
         MachineError: the disk failed.
     """
     facts = Counter(dict.fromkeys(FACTS, 0))
-    with PartWriter(setup.folder, task.name, setup.dtype, setup.kept) as part:
-        receipt = part.write(_iter_made(part, facts, setup, task), lambda: dict(facts))
-    return task.name, receipt
+    part = PartWriter(setup.folder, task.name, setup.dtype, setup.kept)
+    return task.name, part.write(_iter_made(part, facts, setup, task), lambda: dict(facts))
 
 
 def _iter_made(
@@ -1156,7 +1149,7 @@ def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
         made,
         block.ids.astype(f"<{np.dtype(setup.dtype).str[1:]}", copy=False),
         hash_texts(texts),
-        [*[()] * (block.targets is not None), *block.fields],  # as `kept`, targets are first
+        block.fields,
         len(block.rejects),
         len(block.ids) + left_out.get("num_padding_tokens", 0),
         left_out,

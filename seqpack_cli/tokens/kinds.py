@@ -9,21 +9,18 @@ those of all parts, sorted in the same way.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from seqpack_cli.corpus.fields import KEEP, BadRecordError, Field
 from seqpack_cli.errors import DataError, join_items, quote
-from seqpack_cli.files.places import Place
+from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.tensor_file import Spool, Tensor
 from seqpack_cli.tokens.conditions import (
     Label,
@@ -48,48 +45,19 @@ LABEL_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class ValuesFrom(Enum):
-    """Where the values of a column are from."""
-
-    FIELD = "a field of each record"
-    TEXT = "the reader of texts"
-    PIECES = "how documents are cut"
-
-
 @dataclass(frozen=True)
 class PlannedColumn:
     """A column of a store that is to be made, in most cases from a field that `--keep` names."""
 
     name: str
-    kind: str
+    kind: str = ""  # until it is found, if `--keep` does not name it
     value_type: str | None = None  # of class names: "string", "number" or "boolean"
     class_names: tuple[Label, ...] | None = None  # fixed by the user, in this order
-    values_from: ValuesFrom = ValuesFrom.FIELD
     text_field: str = "text"  # that has the words or characters of tags
-
-    def describe(self) -> dict[str, Any]:
-        """Return what decides the column, as in the options of a manifest."""
-        names = self.class_names
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "value_type": self.value_type,
-            "class_names": None if names is None else list(names),
-        }
+    is_kept: bool = True  # its values are those of a field of each record
 
 
-class PartFile(NamedTuple):
-    """Where large values of a part may wait until its file is written."""
-
-    place: Place
-    stack: ExitStack  # removes temporary files
-
-
-class Collected(NamedTuple):
-    """A column of one part."""
-
-    tensors: dict[str, Tensor]
-    class_names: list[Label] | None = None  # of the part, for a kind that has classes
+OpenSpool = Callable[[], Spool]  # where large values of a part may wait until its file is written
 
 
 class Kind:
@@ -110,9 +78,11 @@ class Kind:
     expected = "a finite number"  # a value, for messages; of classes they name the classes
     # (operator, value, class names) -> Test; None if no condition may ask for its values
     make_test: Callable[[str, str, Sequence[Label]], Test] | None = None
+    class_names: list[Label] | None = None  # of the part when it is finished
+    counts: Counter[str]  # the ledger of the part
 
-    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
-        del file
+    def __init__(self, field: PlannedColumn, open_spool: OpenSpool | None = None) -> None:
+        del open_spool
         self.field, self.name = field, field.name
         self._pieces: list[np.ndarray] = []
 
@@ -140,26 +110,20 @@ class Kind:
             values: as they were read, of documents that have sequences.
             num_sequences: of each of them, all at least 1.
         """
-        self._pieces.append(np.repeat(np.array(values, self.dtype), num_sequences))
+        self.add_entries(np.repeat(self.number(values), num_sequences))
 
-    def finish(self) -> Collected:
-        """Return the column; called once, at the end of the part."""
-        count = sum(map(len, self._pieces))
-        return Collected({f"column.{self.name}": Tensor(self.dtype, count, self._pieces)})
-
-
-class TokenKind(Kind):
-    """A kind with an entry per token: `assign` finds those of texts, before they are cut."""
-
-    is_per_token = True
-
-    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
-        super().__init__(field, file)
-        self.counts: Counter[str] = Counter()  # so far, by their names in a store's ledger
+    def number(self, values: Sequence[Any]) -> np.ndarray:
+        """Return values as numbers: classes as they come."""
+        return np.array(values, self.dtype)
 
     def add_entries(self, entries: np.ndarray) -> None:
-        """Add the entries of the tokens of some sequences."""
-        raise NotImplementedError
+        """Add the entries of some sequences, or of their tokens, as `number` makes them."""
+        self._pieces.append(entries.astype(self.dtype, copy=False))
+
+    def finish(self) -> dict[str, Tensor]:
+        """Return the arrays of the column; called once, at the end of the part."""
+        count = sum(map(len, self._pieces))
+        return {f"column.{self.name}": Tensor(self.dtype, count, self._pieces)}
 
 
 class Int(Kind):
@@ -226,15 +190,20 @@ class Float(Kind):
 
 
 class Class(Kind):
-    """Class names of one type, any or one of a fixed list, numbered as they come."""
+    """Class names of one type, any or one of a fixed list, numbered as they come.
+
+    When the part is finished, they are numbered in sorted order, or in that of the list.
+    """
 
     dtype, fill, has_classes = "int32", NO_CLASS, True
     make_test: Callable[[str, str, Sequence[Label]], Test] | None = staticmethod(make_class_test)
 
-    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
-        super().__init__(field, file)
+    def __init__(self, field: PlannedColumn, open_spool: OpenSpool | None = None) -> None:
+        super().__init__(field, open_spool)
         self.value_type = field.value_type or "string"
-        self._classes = ClassNumbers(field)
+        self._known = frozenset(field.class_names or ())
+        self._numbers: dict[Any, int] = {None: NO_CLASS}
+        self.number(field.class_names or ())
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the values; raise ValueError unless all are class names."""
@@ -243,7 +212,7 @@ class Class(Kind):
         if len(kinds) > 1 or float in kinds or not kinds <= set(LABEL_TYPES[self.value_type]):
             raise ValueError("not class names")
         found = set(values)
-        if self.field.class_names is not None and not found <= self._known:
+        if self._known and not found <= self._known:
             raise ValueError("an unknown class")
         if kinds == {int} and not SMALLEST <= min(found) <= max(found) <= LARGEST:
             raise ValueError("a large number")
@@ -253,9 +222,8 @@ class Class(Kind):
         """Return one value; raises BadRecordError."""
         (value,) = values
         label = read_label(self.name, value, self.value_type)
-        names = self.field.class_names
-        if names is not None and label not in self._known:
-            known = join_items(map(quote_value, names))
+        if self._known and label not in self._known:
+            known = join_items(map(quote_value, self.field.class_names or ()))
             raise wrong_value_error(self.name, value, f"one of {known}")
         return [label]
 
@@ -263,48 +231,29 @@ class Class(Kind):
         """Return the class that a field of CSV spells: a number, or the text."""
         return _parse_number(spelled, int, float) if self.value_type == "number" else spelled
 
-    def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
-        """Add the classes of some documents."""
-        self._classes.add(np.repeat(self._classes.number(values), num_sequences))
-
-    def finish(self) -> Collected:
-        """Return the classes, numbered in sorted order, and their names."""
-        return self._classes.finish()
-
-    @functools.cached_property
-    def _known(self) -> frozenset[Label]:
-        return frozenset(self.field.class_names or ())
-
-
-class ClassNumbers:
-    """The classes of one column of a part, numbered as they come, and its entries."""
-
-    def __init__(self, field: PlannedColumn) -> None:
-        self._field = field
-        self._numbers: dict[Any, int] = {None: NO_CLASS}
-        self._pieces: list[np.ndarray] = []
-        self.number(field.class_names or ())
-
-    def number(self, labels: Sequence[Label | None]) -> np.ndarray:
+    def number(self, values: Sequence[Label | None]) -> np.ndarray:
         """Return the number of each class, int32; NO_CLASS for None."""
         numbers = self._numbers
-        for label in dict.fromkeys(labels):
+        for label in dict.fromkeys(values):
             numbers.setdefault(label, len(numbers) - 1)  # beside None
-        return np.fromiter(map(numbers.__getitem__, labels), np.int32, len(labels))
+        return np.fromiter(map(numbers.__getitem__, values), np.int32, len(values))
 
-    def add(self, numbers: np.ndarray) -> None:
-        """Add entries that are numbered so; NO_CLASS is an entry without a class."""
+    def add_entries(self, entries: np.ndarray) -> None:
+        """Add the numbers of classes; NO_CLASS is an entry without a class."""
         most = np.min_scalar_type(-1 - max(len(self._numbers), -NO_CLASS))  # signed, and narrow
-        self._pieces.append(numbers.astype(most))
+        self._pieces.append(entries.astype(most))
 
-    def finish(self) -> Collected:
-        """Return the classes, numbered in sorted order, and their names."""
-        name, found = self._field.name, list(self._numbers)[1:]
-        labels = sort_labels(found, name) if self._field.class_names is None else found
-        table = map_numbers(found, {label: i for i, label in enumerate(labels)})
-        count = sum(map(len, self._pieces))
-        pieces = (table[piece] for piece in self._pieces)
-        return Collected({f"column.{name}": Tensor("int32", count, pieces)}, labels)
+    def finish(self) -> dict[str, Tensor]:
+        """Return the numbers of the classes, and their names as JSON."""
+        found = list(self._numbers)[1:]
+        self.class_names = found if self._known else sort_labels(found, self.name)
+        table = map_numbers(found, {label: i for i, label in enumerate(self.class_names)})
+        pieces, count = (table[piece] for piece in self._pieces), sum(map(len, self._pieces))
+        names = np.frombuffer(encode_json(self.class_names), np.uint8)
+        return {
+            f"column.{self.name}": Tensor("int32", count, pieces),
+            f"class_names.{self.name}": Tensor.of(names),
+        }
 
 
 class Text(Kind):
@@ -312,9 +261,10 @@ class Text(Kind):
 
     dtype, is_text, make_test = "uint8", True, staticmethod(make_text_test)
 
-    def __init__(self, field: PlannedColumn, file: PartFile | None = None) -> None:
-        super().__init__(field, file)
-        self._spool = None if file is None else Spool(*file)
+    def __init__(self, field: PlannedColumn, open_spool: OpenSpool | None = None) -> None:
+        super().__init__(field, open_spool)
+        assert open_spool is not None  # noqa: S101 - that of its part
+        self._spool = open_spool()
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the values; raise ValueError unless all are strings that UTF-8 can encode."""
@@ -335,7 +285,6 @@ class Text(Kind):
 
     def add(self, values: Sequence[Any], num_sequences: np.ndarray) -> None:
         """Add the texts of some documents."""
-        assert self._spool is not None  # noqa: S101 - what only reads adds nothing
         texts = TextValues.of(values)
         if (num_sequences > 1).any():
             texts = texts.take(np.repeat(np.arange(len(texts)), num_sequences))
@@ -343,16 +292,13 @@ class Text(Kind):
         self._pieces.append(lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))))
         self._spool.write(texts.data.tobytes())
 
-    def finish(self) -> Collected:
+    def finish(self) -> dict[str, Tensor]:
         """Return the bytes of all texts, and where each begins."""
-        assert self._spool is not None  # noqa: S101 - as in `add`
-        count = sum(map(len, self._pieces))
-        return Collected(
-            {
-                f"column.{self.name}.offsets": Tensor("int64", count + 1, self._iter_offsets()),
-                f"column.{self.name}": Tensor("uint8", self._spool.num_bytes, self._spool.read()),
-            }
-        )
+        name, count = f"column.{self.name}", sum(map(len, self._pieces)) + 1
+        return {
+            f"{name}.offsets": Tensor("int64", count, self._iter_offsets()),
+            name: Tensor(self.dtype, self._spool.num_bytes, self._spool.read()),
+        }
 
     def _iter_offsets(self) -> Iterator[np.ndarray]:
         end = np.zeros(1, np.int64)

@@ -7,16 +7,17 @@ store at which each part begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpack_cli.errors import FolderError, join_items, quote
+from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
 from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
 from seqpack_cli.files.places import Place
+from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.columns import make_column
 from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.part_files import CODE_OF_DTYPE, LEDGER_NAMES, choose_dtype, columns_name
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 FORMAT = "seqpack.tokens"
 FORMAT_VERSION = 5
-MAKERS = ("tokenize", "import")
 MANIFEST_FIELDS: dict[str, Kind] = {
     "made_by": str,
     "dtype": str,
@@ -87,10 +87,7 @@ def describe_plan(
 
 
 def make_manifest(
-    plan: dict[str, Any],
-    vocabulary: Vocabulary,
-    fields: Sequence[PlannedColumn],
-    receipts: list[dict[str, Any]],
+    plan: dict[str, Any], fields: Sequence[PlannedColumn], receipts: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Add up the parts' receipts into the manifest of the store.
 
@@ -127,16 +124,14 @@ def make_manifest(
         numbers = {"num_documents": num_documents, "first_document": first_document}
         sources.append({**source, **numbers})
         first_document += num_documents
-    return {
-        **{name: plan[name] for name in ("format", "format_version", "made_by", "dtype")},
-        **{name: getattr(vocabulary, name) for name in ("vocab_size", "max_id", *ROLES)},
-        "tokenizer_blake3": vocabulary.tokenizer_blake3,
-        "options": plan["options"],
+    made = {
         "columns": columns,
         "ledger": {name: counts[name] for name in LEDGER_NAMES},
         "sources": sources,
         "parts": parts,
     }
+    names = ("format", "format_version", *MANIFEST_FIELDS)
+    return {name: made[name] if name in made else plan[name] for name in names}
 
 
 def is_balanced(ledger: dict[str, int]) -> bool:
@@ -159,28 +154,24 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
     manifest, digest, find_size = read_manifest(
         path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
-    source, made_by, ledger = path / MANIFEST_NAME, manifest["made_by"], manifest["ledger"]
+    source, ledger = path / MANIFEST_NAME, manifest["ledger"]
     check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)
-    if made_by not in MAKERS:
-        raise FolderError(f"{source}: made_by {quote(made_by)}, expected {' or '.join(MAKERS)}")
-    if made_by == "tokenize" and not has_tokenizer(manifest):
-        raise FolderError(f"{source}: tokenizer_blake3 is null, expected a string for tokenize")
     check_id_range(manifest, source)
+    itemsize = np.dtype(manifest["dtype"]).itemsize
     for number, part in enumerate(manifest["parts"]):
         check_fields(part, PART_FIELDS, source=source)
-        name = f"part-{number:05d}"
-        expected = [f"{name}.bin", f"{name}.idx", columns_name(name)]
         check_files(path, part["files"], find_size)
-        names = [file["name"] for file in part["files"]]
-        if names != expected or part["name"] != name:
-            raise FolderError(f"{source}: part {number} does not list {join_items(expected)}")
-        num_bytes = part["num_tokens"] * np.dtype(manifest["dtype"]).itemsize
-        if part["files"][0]["bytes"] != num_bytes:
-            found = part["files"][0]["bytes"]
-            raise FolderError(f"{path / names[0]}: {found:,} bytes, expected {num_bytes:,}")
         for entry in part["ranges"]:
             check_fields(entry, RANGE_FIELDS, source=source)
-    _check_sums(manifest, source)
+        name, files = f"part-{number:05d}", part["files"]
+        expected = [f"{name}.bin", f"{name}.idx", columns_name(name)]
+        is_named = part["name"] == name and [file["name"] for file in files] == expected
+        if not is_named or files[0]["bytes"] != part["num_tokens"] * itemsize:
+            raise FolderError(f"{source}: contradicts itself: the files of part {number}")
+    for entry in manifest["sources"]:
+        check_fields(entry, SOURCE_FIELDS, source=source)
+    for what in _iter_contradictions(manifest):
+        raise FolderError(f"{source}: contradicts itself: {what}")
     if ledger["num_special_tokens_in_text"] and find_size(SPELLED_NAME) is None:
         raise FolderError(
             f"{path / SPELLED_NAME}: missing, {MANIFEST_NAME} has "
@@ -190,31 +181,23 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
     return manifest, digest
 
 
-def _check_sums(manifest: dict[str, Any], source: Place) -> None:
-    """Raise unless the counts of sources and parts add up to the ledger, and its tokens."""
-    ledger, num_documents = manifest["ledger"], 0
-    for entry in manifest["sources"]:
-        check_fields(entry, SOURCE_FIELDS, source=source)
-        if entry["first_document"] != num_documents:
-            raise FolderError(
-                f"{source}: source {quote(entry['path'])} begins at document "
-                f"{entry['first_document']}, expected {num_documents}"
-            )
-        num_documents += entry["num_documents"]
-    names = ("num_documents", "num_sequences", "num_tokens")
-    counts = [("parts", name, sum(part[name] for part in manifest["parts"])) for name in names]
-    for what, name, found in (("sources", names[0], num_documents), *counts):
-        if found != ledger[name]:
-            raise FolderError(
-                f"{source}: the {what} have {found} {name}, the ledger has {ledger[name]}"
-            )
-    ranges = (entry for part in manifest["parts"] for entry in part["ranges"])
-    if any(entry["source"] >= len(manifest["sources"]) for entry in ranges):
-        raise FolderError(f"{source}: a part has a source that is not listed")
-    if not ledger["num_sequences"]:
-        raise FolderError(f"{source}: no sequences")
-    if not is_balanced(ledger):
-        raise FolderError(f"{source}: the tokens in the ledger do not add up")
+def _iter_contradictions(manifest: dict[str, Any]) -> Iterator[str]:
+    """Yield what of a manifest contradicts the rest of it."""
+    ledger, parts, sources = (manifest[name] for name in ("ledger", "parts", "sources"))
+    if manifest["made_by"] not in ("tokenize", "import"):
+        yield f"made_by is {quote(manifest['made_by'])}"
+    if manifest["made_by"] == "tokenize" and not has_tokenizer(manifest):
+        yield "tokenize has no tokenizer"
+    for name in ("num_documents", "num_sequences", "num_tokens"):
+        if sum(part[name] for part in parts) != ledger[name]:
+            yield f"{name} of the parts do not add up to the ledger"
+    firsts = to_offsets([entry["num_documents"] for entry in sources]).tolist()
+    if firsts != [*(entry["first_document"] for entry in sources), ledger["num_documents"]]:
+        yield "the documents of the sources do not add up to the ledger"
+    if any(entry["source"] >= len(sources) for part in parts for entry in part["ranges"]):
+        yield "a part has a source that is not listed"
+    if not ledger["num_sequences"] or not is_balanced(ledger):
+        yield "the tokens in the ledger do not add up"
 
 
 def check_id_range(manifest: dict[str, Any], source: Place) -> None:
@@ -223,13 +206,10 @@ def check_id_range(manifest: dict[str, Any], source: Place) -> None:
     Without a tokenizer the ids have no gaps.
     """
     dtype, max_id = manifest["dtype"], manifest["max_id"]
-    if dtype not in CODE_OF_DTYPE:
-        raise FolderError(f"{source}: dtype {quote(dtype)}, expected uint16 or int32")
-    if max_id > np.iinfo(dtype).max:
-        raise FolderError(f"{source}: max_id {max_id:,} does not fit {dtype}")
-    if not has_tokenizer(manifest) and max_id != (last := manifest["vocab_size"] - 1):
-        raise FolderError(f"{source}: max_id {max_id:,}, expected {last:,} without a tokenizer")
-    for role in ("pad_id", "bos_id", "eos_id", "unk_id"):
-        id_ = manifest.get(role)
-        if id_ is not None and (type(id_) is not int or not 0 <= id_ <= max_id):
-            raise FolderError(f"{source}: {role} {quote(id_)}, expected an id from 0 to {max_id}")
+    is_sound = dtype in CODE_OF_DTYPE and max_id <= np.iinfo(dtype).max
+    is_sound &= has_tokenizer(manifest) or max_id == manifest["vocab_size"] - 1
+    for id_ in filter(lambda id_: id_ is not None, map(manifest.get, ROLES)):
+        is_sound &= type(id_) is int and 0 <= id_ <= max_id
+    if not is_sound:
+        what = "dtype, vocab_size, max_id and the ids of special tokens"
+        raise FolderError(f"{source}: contradicts itself: {what}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
+from itertools import permutations
 from typing import Any
 
 from seqpack_cli.corpus.options import (
@@ -32,13 +32,13 @@ ROLES = ("labels", "attention_mask", "loss_mask")  # and the names that such fie
 PACKED = ("seq_lengths", "seq_start_id")  # lists that say where sequences of a record begin
 TARGET_MASKS = ("assistant_masks", "completion_mask")  # loss masks, as TRL names them
 TOKENS, TARGETS, IDS = "Tokens", "Targets", "Ids and their fields"
-FIELD_OPTIONS = {
-    "prompt_field": "--prompt-field",
-    "completion_field": "--completion-field",
-    "messages_field": "--messages-field",
-    "tools_field": "--tools-field",
-}
+FIELD_OPTIONS = ("prompt_field", "completion_field", "messages_field", "tools_field")
 FORMATS = ("auto", *TEXT_FORMATS.names)
+# What the manifest names apart: the tokenizer by its checksum, the files and the fields that were
+# found. The encoder does not change a byte.
+RECORDED_ELSEWHERE = frozenset(
+    ("tokenizer", "vocab_size", "encoder", "files", "keep", "documents", "targets")
+)
 
 
 def _spell_tokenizer(name: AnyPath) -> str:
@@ -122,8 +122,7 @@ class TargetOptions:
     @property
     def fields(self) -> dict[str, str]:
         """The fields that a text is made from, by the option that names each."""
-        named = {flag: getattr(self, name) for name, flag in FIELD_OPTIONS.items()}
-        return {flag: name for flag, name in named.items() if name is not None}
+        return {flag: value for name, flag, value in find_given(self) if name in FIELD_OPTIONS}
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest, without the template."""
@@ -224,15 +223,8 @@ class TokenizeOptions:
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest."""
-        values = dataclasses.asdict(self)
-        values.update(values.pop("documents"))
-        del values["tokenizer"]  # a place; the manifest has its checksum
-        del values["encoder"]
-        del values["files"]  # the manifest names those that were found
-        del values["targets"]
-        values.update(self.targets.record())
-        del values["keep"]  # recorded with the kinds that were found
-        return values
+        values = {**asdict(self), **asdict(self.documents), **self.targets.record()}
+        return {name: value for name, value in values.items() if name not in RECORDED_ELSEWHERE}
 
 
 def _field_beside_ids(name: str, text: str) -> Any:
@@ -324,13 +316,8 @@ class ImportOptions:
 
     def record(self) -> dict[str, Any]:
         """Return the options that decide the bytes, as in the manifest."""
-        values = dataclasses.asdict(self)
-        del values["tokenizer"]  # a place; the manifest has its checksum
-        del values["vocab_size"]  # the manifest has it
-        del values["files"]  # the manifest names those that were found
-        values["ignore_fields"] = sorted(set(self.ignore_fields))
-        del values["keep"]  # recorded with the kinds that were found
-        return values
+        values = {**asdict(self), "ignore_fields": sorted(set(self.ignore_fields))}
+        return {name: value for name, value in values.items() if name not in RECORDED_ELSEWHERE}
 
 
 @dataclass(frozen=True)
@@ -398,13 +385,11 @@ def _is_date(text: str) -> bool:
 
 
 def _conflicts_of_targets(o: TargetOptions) -> Conflicts:
-    for name, flag in FIELD_OPTIONS.items():
-        yield getattr(o, name) == "", f"{flag}: expected the name of a field, found ''", ""
-    lacks_completion = o.prompt_field is not None and o.completion_field is None
-    lacks_prompt = o.prompt_field is None and o.completion_field is not None
-    prompt, completion = "--prompt-field", "--completion-field"
-    yield lacks_completion, f"{prompt} needs {completion}", f"pass {completion} too"
-    yield lacks_prompt, f"{completion} needs {prompt}", f"pass {prompt} too"
+    for flag, name in o.fields.items():
+        yield not name, f"{flag}: expected the name of a field, found ''", ""
+    for flag, other in permutations(("--prompt-field", "--completion-field")):
+        is_alone = flag in o.fields and other not in o.fields
+        yield is_alone, f"{flag} needs {other}", f"pass {other} too"
     has_chats = o.messages_field is not None
     yield (
         has_chats and o.prompt_field is not None,

@@ -14,6 +14,7 @@ manifest need to know of a finished part.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections import Counter
@@ -21,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,26 +31,15 @@ from seqpack_cli.corpus.records import Reject
 from seqpack_cli.corpus.sources import SourceRange
 from seqpack_cli.errors import DataError, FolderError, quote
 from seqpack_cli.files.disk import HashingWriter
-from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.mapping import map_regular, view_array
 from seqpack_cli.files.places import Place, at
-from seqpack_cli.files.tensor_file import Tensor, map_tensor_file, write_tensor_file
+from seqpack_cli.files.tensor_file import Spool, Tensor, map_tensor_file, write_tensor_file
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import advance
-from seqpack_cli.tokens.columns import KINDS, Column
-from seqpack_cli.tokens.kinds import (
-    NO_CLASS,
-    Collected,
-    Kind,
-    PartFile,
-    PlannedColumn,
-    TokenKind,
-    Values,
-    ValuesFrom,
-    map_numbers,
-)
+from seqpack_cli.tokens.columns import KINDS, OVERLAP, Column
+from seqpack_cli.tokens.kinds import NO_CLASS, Kind, PlannedColumn, Values, map_numbers
 from seqpack_cli.tokens.sequences import DocumentSequences
 from seqpack_cli.tokens.text_values import check_offsets
 
@@ -147,71 +136,41 @@ def _write_sums(file: HashingWriter, counts: np.ndarray, unit: int) -> int:
     return total
 
 
-def read_index(file: Path, path: Place | None = None, *, dtype: str, num_tokens: int) -> Index:
-    """Map an `.idx` and check that it describes a `.bin` of num_tokens ids.
+def map_index(
+    file: Path, path: Place, part: Mapping[str, Any], dtype: str, *, is_checked: bool = True
+) -> Index:
+    """Map an `.idx` and check that it describes a part.
 
     Args:
-        path: its name in errors, if `file` is a copy of it.
+        file: the file, or a local copy of it.
+        path: its name in errors.
+        part: its entry in the manifest.
+        is_checked: read all of it; else only size and header are checked.
 
     Raises:
-        FolderError: it is damaged, or not such an index.
+        FolderError: it is damaged, or that of another part.
     """
-    path = path or file
-    mapped = map_regular(file)
-    size, header = len(mapped), mapped[: HEADER.size].tobytes()
-    if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise FolderError(f"{path}: begins with {quote(header[:9])}, expected an indexed dataset")
-    _, version, code, num_sequences, num_firsts = HEADER.unpack(header)
-    if version != VERSION or code != CODE_OF_DTYPE[dtype]:
-        raise FolderError(
-            f"{path}: version {version}, dtype code {code}, "
-            f"expected {VERSION} and {CODE_OF_DTYPE[dtype]} ({dtype})"
-        )
-    expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
-    if size != expected or num_firsts < 1:
-        raise FolderError(f"{path}: {size:,} bytes, its header says {expected:,}")
-    lengths = view_array(mapped, "<i4", count=num_sequences, offset=HEADER.size)
-    starts_offset = HEADER.size + 4 * num_sequences
-    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
+    num_sequences, num_firsts = part["num_sequences"], part["num_documents"] + 1
+    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_firsts)
+    starts_offset = len(header) + 4 * num_sequences
     firsts_offset = starts_offset + 8 * num_sequences
-    first_sequences = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
-    index = Index(lengths, starts, first_sequences)
-    _check_index(index, path, np.dtype(dtype).itemsize, num_tokens)
-    return index
-
-
-def map_lengths(
-    file: Path, path: Place, num_sequences: int, num_documents: int, *, dtype: str
-) -> np.ndarray:
-    """Map the lengths in an `.idx`, int32[S]; of the rest, only the header is checked.
-
-    Args:
-        path: its name in errors, if `file` is a copy of it.
-
-    Raises:
-        FolderError: it has another size or header.
-    """
-    header = HEADER.pack(MAGIC, VERSION, CODE_OF_DTYPE[dtype], num_sequences, num_documents + 1)
-    num_bytes = len(header) + 12 * num_sequences + 8 * (num_documents + 1)
-    mapped = map_regular(file, num_bytes=num_bytes)
+    mapped = map_regular(file, num_bytes=firsts_offset + 8 * num_firsts)
     if mapped[: len(header)].tobytes() != header:
-        raise FolderError(f"{path}: its header does not match the manifest")
-    return view_array(mapped, "<i4", count=num_sequences, offset=len(header))
-
-
-def _check_index(index: Index, path: Place, itemsize: int, num_tokens: int) -> None:
-    lengths, firsts = index.lengths, index.first_sequences
-    ends = np.cumsum(lengths, dtype=np.int64)
-    if len(lengths) and lengths.min() < 1:
-        shortest = int(lengths.argmin())
-        found = f"sequence {shortest} has {lengths[shortest]} tokens"
-        raise FolderError(f"{path}: {found}, expected at least 1")
-    if int(ends[-1] if len(ends) else 0) != num_tokens:
-        raise FolderError(f"{path}: lengths do not add up to the {num_tokens:,} ids of its .bin")
-    if not np.array_equal(index.starts, (ends - lengths) * itemsize):
-        raise FolderError(f"{path}: the starts are not the running sum of the lengths")
-    if firsts[0] != 0 or firsts[-1] != len(lengths) or (firsts[1:] < firsts[:-1]).any():
-        raise FolderError(f"{path}: the documents do not run from sequence 0 to {len(lengths)}")
+        raise FolderError(f"{path}: its header does not match the manifest", hint=DAMAGED_HINT)
+    lengths = view_array(mapped, "<i4", count=num_sequences, offset=len(header))
+    starts = view_array(mapped, "<i8", count=num_sequences, offset=starts_offset)
+    firsts = view_array(mapped, "<i8", count=num_firsts, offset=firsts_offset)
+    if is_checked:
+        ends, num_tokens = to_offsets(lengths), part["num_tokens"]
+        if lengths.min(initial=1) < 1 or ends[-1] != num_tokens:
+            what = f"lengths do not add up to the {num_tokens:,} ids of its .bin"
+            raise FolderError(f"{path}: {what}", hint=DAMAGED_HINT)
+        is_sound = np.array_equal(starts, ends[:-1] * np.dtype(dtype).itemsize)
+        is_sound = is_sound and (firsts[0], firsts[-1]) == (0, num_sequences)
+        if not is_sound or (firsts[1:] < firsts[:-1]).any():
+            what = "starts or documents do not follow from the lengths"
+            raise FolderError(f"{path}: {what}", hint=DAMAGED_HINT)
+    return Index(lengths, starts, firsts)
 
 
 def columns_name(part: str) -> str:
@@ -220,28 +179,22 @@ def columns_name(part: str) -> str:
 
 
 def write_part_columns(
-    path: Place, hashes: Sequence[np.ndarray], collected: Mapping[str, Collected]
+    path: Place, hashes: Sequence[np.ndarray], columns: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Write the columns of a part; return the size and checksum of the file."""
-    tensors = {HASHES: Tensor("uint64", sum(map(len, hashes)), hashes)}
-    for name, column in collected.items():
-        tensors |= column.tensors
-        if column.class_names is not None:
-            names = np.frombuffer(encode_json(column.class_names), np.uint8)
-            tensors[f"class_names.{name}"] = Tensor.of(names)
-    return write_tensor_file(path, tensors, {"format": FORMAT})
+    """Write the columns of a part; return the name, size and checksum of the file."""
+    tensors = {HASHES: Tensor("uint64", sum(map(len, hashes)), hashes), **columns}
+    return {"name": path.name, **write_tensor_file(path, tensors, {"format": FORMAT})}
 
 
 class PartColumns:
-    """The mapped columns of one part.
+    """The mapped columns of one part; classes are in the part's numbers.
 
     Args:
         file: the file, or a local copy of it.
         path: shown in errors.
         part: the part's entry in the manifest.
-        stored: the columns of the folder, which the file must hold.
-        shown: those to read, with the class names to which classes are mapped: maybe more.
-        constants: the value of each column to read that no file holds.
+        columns: those that the file must hold.
+        shown: those to read, with the classes of the store, which may be more.
 
     Raises:
         FolderError: the file is damaged, or is not that of this part.
@@ -251,81 +204,56 @@ class PartColumns:
         self,
         file: Path,
         path: Place,
-        part: dict[str, Any],
-        *,
-        stored: Mapping[str, Column],
-        shown: Mapping[str, Column],
-        constants: Mapping[str, int],
+        part: Mapping[str, Any],
+        columns: Mapping[str, Column],
+        shown: Sequence[Column],
     ) -> None:
-        self._path, self._part = path, part
-        self._shown, self._constants = shown, constants
+        self._path = path
         self.arrays, metadata = map_tensor_file(file, path, num_bytes=part["files"][2]["bytes"])
         if metadata.get("format") != FORMAT:
             raise FolderError(
                 f"{path}: format is {quote(metadata.get('format'))}, expected {FORMAT!r}"
             )
-        self._check_arrays(part, stored)
-        self._tables = {
-            name: self._make_table(column)
-            for name, column in shown.items()
-            if column.class_names is not None and name not in constants
-        }
+        self._check_arrays(part, columns)
+        with_classes = [column for column in shown if column.class_names is not None]
+        self._tables = {column.name: self._make_table(column) for column in with_classes}
 
     @property
     def hashes(self) -> np.ndarray:
         """XXH3-64 of the text of each document, uint64[documents]."""
         return self.arrays[HASHES]
 
-    def view(self, name: str) -> Values:
-        """Return all entries of a column as they are stored: classes in the part's numbers."""
-        column = self._shown[name]
-        if name in self._constants:
-            count = self._part["num_tokens" if column.is_per_token else "num_sequences"]
-            value = np.array(self._constants[name], column.dtype)
-            return np.broadcast_to(value, count)
-        return column.view(self.arrays)
-
-    def finish(self, name: str, values: Values) -> Values:
-        """Check entries that were taken from `view`; return them with the shown classes.
+    def finish(self, column: Column, values: Values) -> Values:
+        """Check entries that were taken from the arrays; return them with the store's classes.
 
         Raises:
             FolderError: a value is impossible.
         """
-        column = self._shown[name]
-        table = self._tables.get(name)
-        if table is not None:
-            assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
-            num_classes = len(table) + NO_CLASS
-            outside = (values >= num_classes) | (values < 0)
-            if column.is_per_token:
-                outside &= values != NO_CLASS
-            if outside.any():
-                raise self._wrong(column, int(values[outside.argmax()]))
-            return table[values]
-        if not column.is_sound(values):
-            raise self._wrong(column)
-        return values
+        if column.name not in self._tables:
+            if not column.is_sound(values):
+                raise self._wrong(column, "a value that cannot be")
+            return values
+        assert isinstance(values, np.ndarray)  # noqa: S101 - classes are numbers
+        table = self._tables[column.name]
+        outside = (values >= len(table) + NO_CLASS) | (values < 0)
+        if column.is_per_token:
+            outside &= values != NO_CLASS
+        if outside.any():
+            raise self._wrong(column, f"class {values[outside.argmax()]}")
+        return table[values]
 
     def _make_table(self, column: Column) -> np.ndarray:
         stored = self.arrays[f"class_names.{column.name}"]
         try:
-            labels = json.loads(stored.tobytes())
-            return map_numbers(labels, column.class_numbers)
+            return map_numbers(json.loads(stored.tobytes()), column.class_numbers)
         except (ValueError, KeyError, TypeError) as error:
-            raise FolderError(
-                f"{self._path}: class names of column {quote(column.name)} are not those of the "
-                "manifest",
-                hint=DAMAGED_HINT,
-            ) from error
+            raise self._wrong(column, "class names that are not those of the manifest") from error
 
-    def _wrong(self, column: Column, number: int | None = None) -> FolderError:
-        found = "a value that cannot be" if number is None else f"class {number}"
-        return FolderError(
-            f"{self._path}: column {quote(column.name)} holds {found}",
-            hint=DAMAGED_HINT,
-        )
+    def _wrong(self, column: Column, found: str) -> FolderError:
+        what = f"column {quote(column.name)} holds {found}"
+        return FolderError(f"{self._path}: {what}", hint=DAMAGED_HINT)
 
-    def _check_arrays(self, part: dict[str, Any], columns: Mapping[str, Column]) -> None:
+    def _check_arrays(self, part: Mapping[str, Any], columns: Mapping[str, Column]) -> None:
         expected: dict[str, tuple[str, int | None]] = {HASHES: ("uint64", part["num_documents"])}
         for column in columns.values():
             count = part["num_tokens" if column.is_per_token else "num_sequences"]
@@ -348,13 +276,9 @@ class PartColumns:
         for column in columns.values():
             if column.is_text:
                 num_bytes, name = len(self.arrays[column.tensor_name]), column.offsets_name
+                counts = {"num_texts": part["num_sequences"], "num_bytes": num_bytes}
                 try:
-                    check_offsets(
-                        self.arrays[name],
-                        num_texts=part["num_sequences"],
-                        num_bytes=num_bytes,
-                        name=name,
-                    )
+                    check_offsets(self.arrays[name], **counts, name=name)
                 except ValueError as error:
                     raise FolderError(f"{self._path}: {error}") from error
 
@@ -365,46 +289,38 @@ class MadeDocuments(NamedTuple):
     made: DocumentSequences
     ids: np.ndarray  # those of the sequences, in the dtype of the store
     hashes: np.ndarray  # uint64, one per document
-    fields: Sequence[Sequence[Any]]  # of each field that is read, an entry per document
+    fields: Sequence[Sequence[Any]]  # of each kept field, an entry per document
     num_rejected: int  # documents that stand for records that cannot be read
     num_encoded_tokens: int  # before any were added or left out
     counts: Mapping[str, int] = NO_COUNTS  # others of the ledger
 
 
 class PartWriter:
-    """Writes the files of one part, whatever makes its sequences; use it in a `with` block.
+    """Writes the files of one part, whatever makes its sequences.
 
     Args:
         folder: of the store.
         name: of the part.
         dtype: of the ids.
-        fields: the columns to make. Their `kinds` collect them, and `readers` read the kept ones.
+        columns: those to make. Their `kinds` collect them; `readers` read those that are kept.
     """
 
     def __init__(
-        self, folder: Place, name: str, dtype: str, fields: Sequence[PlannedColumn]
+        self, folder: Place, name: str, dtype: str, columns: Sequence[PlannedColumn]
     ) -> None:
         self._folder, self._name, self._dtype = folder, name, dtype
-        self._stack = ExitStack()
-        file = PartFile(folder / columns_name(name), self._stack)
-        self.kinds: list[Kind] = [KINDS[field.kind](field, file) for field in fields]
-        self.readers = [it for it in self.kinds if it.field.values_from is ValuesFrom.FIELD]
-        read = [it for it in self.kinds if it.field.values_from is not ValuesFrom.PIECES]
-        self.places = {kind.name: place for place, kind in enumerate(read)}  # in `fields`
+        self._stack = ExitStack()  # removes temporary files
+        open_spool = functools.partial(Spool, folder / columns_name(name), self._stack)
+        self.kinds: list[Kind] = [KINDS[it.kind](it, open_spool) for it in columns]
+        self.readers = [kind for kind in self.kinds if kind.field.is_kept]
         self._hashes: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._num_sequences: list[np.ndarray] = []
         self._ledger = Counter[str]()
         self._ranges: list[dict[str, Any]] = []
         self._rejects: list[list[Any]] = []
-
-    def __enter__(self) -> PartWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, None)  # removes temporary files
+        for kind in self.kinds:
+            kind.counts = self._ledger
 
     def add_range(self, source_range: SourceRange, num_documents: int, digest: str) -> None:
         """Note a range of the input that was read, and the BLAKE3 of its bytes."""
@@ -425,33 +341,27 @@ class PartWriter:
             describe: returns more fields of the receipt, when all documents are written.
         """
         bin_path, idx_path = (self._folder / f"{self._name}.{it}" for it in ("bin", "idx"))
-        with at(bin_path).publish() as bin_file:
-            for block in blocks:
-                bin_file.write(block.ids)
-                self._add(block)
-            bin_entry = {"name": bin_path.name, **bin_file.describe()}
-        with at(idx_path).publish() as idx_file:
-            lengths, num_sequences = _join(self._lengths), _join(self._num_sequences)
-            write_index(idx_file, lengths=lengths, num_sequences=num_sequences, dtype=self._dtype)
-            idx_entry = {"name": idx_path.name, **idx_file.describe()}
-        columns = {kind.name: kind.finish() for kind in self.kinds}
-        path = self._folder / columns_name(self._name)
-        columns_entry = {"name": path.name, **write_part_columns(path, self._hashes, columns)}
-        ledger = {name: self._ledger[name] for name in LEDGER_NAMES}
-        ledger["num_target_tokens"] = ledger["num_tokens"]  # if no column says it
-        counts = Counter[str]()
-        for kind in self.kinds:
-            if isinstance(kind, TokenKind):
-                counts.update(kind.counts)  # a sum would leave out those that are 0
+        with self._stack:
+            with at(bin_path).publish() as file:
+                for block in blocks:
+                    file.write(block.ids)
+                    self._add(block)
+            files = [{"name": bin_path.name, **file.describe()}]
+            with at(idx_path).publish() as file:
+                lengths, num_sequences = _join(self._lengths), _join(self._num_sequences)
+                write_index(file, lengths=lengths, num_sequences=num_sequences, dtype=self._dtype)
+            files.append({"name": idx_path.name, **file.describe()})
+            columns: dict[str, Tensor] = {}
+            for kind in self.kinds:
+                columns |= kind.finish()
+            path = self._folder / columns_name(self._name)
+            files.append(write_part_columns(path, self._hashes, columns))
+        self._ledger.setdefault("num_target_tokens", self._ledger["num_tokens"])
         receipt = {
-            "ledger": {**ledger, **counts},
+            "ledger": {name: self._ledger[name] for name in LEDGER_NAMES},
             "ranges": self._ranges,
-            "files": [bin_entry, idx_entry, columns_entry],
-            "class_names": {
-                name: column.class_names
-                for name, column in columns.items()
-                if column.class_names is not None
-            },
+            "files": files,
+            "class_names": {it.name: it.class_names for it in self.kinds if it.has_classes},
             "rejects": self._rejects,
             **describe(),
         }
@@ -482,20 +392,19 @@ class PartWriter:
         advance(0, len(made.ids))
 
     def _add_columns(self, block: MadeDocuments) -> None:
-        """Add the values of the documents that have sequences."""
+        """Add entries of sequences and tokens, and the values of documents that have sequences."""
         made = block.made
+        entries = {OVERLAP: made.overlaps, **made.columns}
         has_sequences = made.num_sequences > 0
         num_sequences = made.num_sequences[has_sequences]
         alive = None if has_sequences.all() else np.flatnonzero(has_sequences).tolist()
-        for kind in self.kinds:
-            if isinstance(kind, TokenKind):
-                kind.add_entries(made.columns[kind.name])
-            elif kind.name in self.places:
-                values = block.fields[self.places[kind.name]]
+        for reader, values in zip(self.readers, block.fields, strict=True):
+            if not reader.is_per_token:
                 values = values if alive is None else [values[place] for place in alive]
-                kind.add(values, num_sequences)
-            else:
-                kind.add(made.overlaps.tolist(), np.ones(len(made.overlaps), np.int64))
+                reader.add(values, num_sequences)
+        for kind in self.kinds:
+            if kind.name in entries:
+                kind.add_entries(entries[kind.name])
 
 
 def hash_texts(texts: Iterable[bytes | memoryview]) -> np.ndarray:

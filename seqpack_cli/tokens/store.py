@@ -3,18 +3,20 @@
 Parts, documents and sequences are numbered over all folders, in the order given, so appending to a
 corpus is to tokenize the new files into a folder of their own and to name it last. `store[i]` is a
 view of a file, mapped when it is first read; `lengths` keeps 4 bytes per sequence. `copy_rows` and
-`ValueReader` read many sequences at once, in the order of the disk.
+`read_values` read many sequences at once, in the order of the disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, overload
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsIndex, cast, overload
 
 import numpy as np
 from blake3 import blake3
@@ -37,13 +39,7 @@ from seqpack_cli.tokens.columns import (
 )
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.manifest import read_store_manifest
-from seqpack_cli.tokens.part_files import (
-    Index,
-    PartColumns,
-    columns_name,
-    map_lengths,
-    read_index,
-)
+from seqpack_cli.tokens.part_files import DAMAGED_HINT, Index, PartColumns, map_index
 from seqpack_cli.tokens.text_values import TextValues
 
 MAX_STORES = 4096  # their digests are in the header of each shard, which readers limit to 1 MiB
@@ -69,6 +65,8 @@ class Origin:
 class StoreFolder:
     """One folder of a store, and where what it holds begins in the whole store.
 
+    Its documents include those without a sequence, of which there are `num_silent`.
+
     Args:
         digest: the BLAKE3 of its manifest.
         manifest: as it was read and checked.
@@ -85,42 +83,21 @@ class StoreFolder:
         self.opened = OpenedFolder(path, digest)
         self.digest, self.manifest = digest, manifest
         self.columns = read_columns(manifest, path / MANIFEST_NAME)  # that its files hold
-        self.number = self.first_part = self.first_document = self.first_sequence = 0
+        ledger: dict[str, int] = manifest["ledger"]
+        self.num_documents = ledger["num_documents"]
+        self.num_sequences, self.num_tokens = ledger["num_sequences"], ledger["num_tokens"]
+        self.num_silent = sum(ledger[name] for name in SILENT)
+        self.number = self.first_document = self.first_sequence = first_part = 0
         if before is not None:
-            self.number = before.number + 1
-            self.first_part = before.parts.stop
+            self.number, first_part = before.number + 1, before.parts.stop
             self.first_document = before.first_document + before.num_documents
             self.first_sequence = before.first_sequence + before.num_sequences
+        self.parts: range = range(first_part, first_part + len(manifest["parts"]))
 
     @property
     def path(self) -> Place:
         """The folder."""
         return self.opened.path
-
-    @property
-    def parts(self) -> range:
-        """The numbers of its parts in the whole store."""
-        return range(self.first_part, self.first_part + len(self.manifest["parts"]))
-
-    @property
-    def num_documents(self) -> int:
-        """The number of its documents, including those without a sequence."""
-        return int(self.manifest["ledger"]["num_documents"])
-
-    @property
-    def num_sequences(self) -> int:
-        """The number of its sequences."""
-        return int(self.manifest["ledger"]["num_sequences"])
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of ids in its sequences."""
-        return int(self.manifest["ledger"]["num_tokens"])
-
-    @property
-    def num_silent(self) -> int:
-        """The number of its documents without a sequence."""
-        return sum(self.manifest["ledger"][name] for name in SILENT)
 
 
 class TokenStore:
@@ -133,7 +110,8 @@ class TokenStore:
         self.folders = tuple(folders)
         first = folders[0]
         self.columns: Mapping[str, Column] = first.columns
-        self.constants: Sequence[Mapping[str, int]] = [{}] * len(folders)
+        self.constants: Sequence[Mapping[str, int]] = [{}] * len(folders)  # by folder and column
+        self._store_column = ""  # the column whose class is the folder of each sequence
         if len(folders) == 1:
             self.manifest, self.digest = first.manifest, first.digest
         else:
@@ -167,10 +145,8 @@ class TokenStore:
     def __getitem__(self, index: SupportsIndex | slice) -> np.ndarray | list[np.ndarray]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        index = find_index(index, len(self), "sequence")
-        part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
+        part, inside = self._find(index)
         ids, found = self._open_part(part)
-        inside = index - self.part_offsets[part]
         start = found.starts[inside] // ids.itemsize
         return ids[start : start + found.lengths[inside]]
 
@@ -223,11 +199,7 @@ class TokenStore:
         Raises:
             FolderError: the file changed since the store was opened.
         """
-        part, folder = self.parts[number], self._folder_of[number]
-        path = folder.path / f"{part['name']}.idx"
-        counts = part["num_sequences"], part["num_documents"]
-        with folder.opened.while_same(), at(path).open_copy(part["files"][1]) as file:
-            return map_lengths(file, path, *counts, dtype=self.dtype)
+        return self._map_index(number, is_checked=False).lengths
 
     def view_part(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return all ids of one part, and the byte at which each of its sequences starts.
@@ -249,7 +221,12 @@ class TokenStore:
 
     def view_column(self, number: int, name: str) -> Values:
         """Return a column of one part as it is stored: classes in the part's numbers."""
-        return self._open_columns(number).view(name)
+        number = find_index(number, self.num_parts, "part")
+        column, value = self.columns[name], self._find_constant(number, name)
+        if value is None:
+            return column.view(self._open_columns(number).arrays)
+        count = self.parts[number]["num_tokens" if column.is_per_token else "num_sequences"]
+        return np.broadcast_to(np.array(value, column.dtype), count)
 
     def finish_values(self, number: int, name: str, values: Values) -> Values:
         """Check entries that were taken from `view_column`; return them with the store's classes.
@@ -257,7 +234,9 @@ class TokenStore:
         Raises:
             FolderError: a value is impossible.
         """
-        return self._open_columns(number).finish(name, values)
+        if self._find_constant(number, name) is not None:
+            return values
+        return self._open_columns(number).finish(self.columns[name], values)
 
     @checks_arguments
     def part_column(self, number: int, name: str) -> Values:
@@ -288,9 +267,8 @@ class TokenStore:
 
     def locate(self, index: SupportsIndex) -> Origin:
         """Find the source file, record and piece that a sequence came from."""
-        index = find_index(index, len(self), "sequence")
-        part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
-        folder, sequence = self._folder_of[part], index - int(self.part_offsets[part])
+        part, sequence = self._find(index)
+        folder = self._folder_of[part]
         first_sequences = self._open_part(part)[1].first_sequences
         inside = int(np.searchsorted(first_sequences, sequence, "right")) - 1
         document = int(self._document_offsets[part]) - folder.first_document + inside
@@ -344,7 +322,7 @@ class TokenStore:
             if found != file["blake3"]:
                 raise FolderError(
                     f"{path}: blake3 differs from the manifest's",
-                    hint="the store was changed or damaged: make it again with --overwrite",
+                    hint=DAMAGED_HINT,
                 )
 
     def check_indices(self, first: int = 0, last: int | None = None) -> None:
@@ -357,33 +335,45 @@ class TokenStore:
             FolderError: an index is missing or damaged, or a ledger does not add up.
         """
         numbers = range(self.num_parts)[first:last]
-        found = map_ahead(self._count_silent, numbers, num_threads=self._num_readers)
-        num_silent = dict(zip(numbers, found, strict=True))
+        counts = map_ahead(self._count_silent, numbers, num_threads=self._num_readers)
+        num_silent = dict(zip(numbers, counts, strict=True))
         for folder in self.folders:
-            if all(number in num_silent for number in folder.parts):
-                total = sum(num_silent[number] for number in folder.parts)
-                if total != folder.num_silent:
-                    raise FolderError(
-                        f"{folder.path / MANIFEST_NAME}: {', '.join(SILENT)} add up to "
-                        f"{folder.num_silent:,}, the parts have {total:,} documents without a "
-                        "sequence"
-                    )
+            found = [num_silent[number] for number in folder.parts if number in num_silent]
+            if len(found) == len(folder.parts) and sum(found) != folder.num_silent:
+                raise FolderError(
+                    f"{folder.path / MANIFEST_NAME}: {', '.join(SILENT)} add up to "
+                    f"{folder.num_silent:,}, the parts have {sum(found):,} documents without a "
+                    "sequence"
+                )
 
-    def show(
-        self, columns: Mapping[str, Column], constants: Sequence[Mapping[str, int]]
-    ) -> TokenStore:
+    def show(self, columns: Mapping[str, Column], store_column: str | None = None) -> TokenStore:
         """Return the same store, read with other columns: some of them, or with more classes.
 
         Args:
-            constants: of each folder, the value of each column that its files do not hold.
+            store_column: name of the column whose class is the folder of each sequence.
         """
         other = copy.copy(self)
-        other.columns, other.constants, other._opened_columns = columns, constants, {}
+        other.columns, other._opened_columns = columns, {}
+        if store_column is not None:
+            other._store_column = store_column
+        other.constants = [other._list_constants(folder) for folder in self.folders]
         return other
+
+    def _list_constants(self, folder: StoreFolder) -> dict[str, int]:
+        """Return the value of each column that the files of a folder do not hold."""
+        values = {**VALUES_OF_MISSING, self._store_column: folder.number}
+        missing = {*self.columns} - {*folder.columns} | {self._store_column}
+        return {name: values[name] for name in self.columns if name in missing}
 
     @property
     def _num_readers(self) -> int:
         return max(at(folder.path).num_readers for folder in self.folders)
+
+    def _find(self, index: SupportsIndex) -> tuple[int, int]:
+        """Return the part of a sequence, and its number there."""
+        index = find_index(index, len(self), "sequence")
+        part = int(np.searchsorted(self.part_offsets, index, "right")) - 1
+        return part, index - int(self.part_offsets[part])
 
     def _open_part(self, number: int) -> tuple[np.ndarray, Index]:
         """Map the ids and the index of a part; the most recent ones stay mapped."""
@@ -391,26 +381,26 @@ class TokenStore:
         return keep_mapped(self._opened, number, self._map_part, max_kept=most)
 
     def _map_part(self, number: int) -> tuple[np.ndarray, Index]:
-        part, folder = self.parts[number], self._folder_of[number]
         dtype = np.dtype(self.dtype).newbyteorder("<")
-        path, num_bytes = folder.path / f"{part['name']}.bin", part["num_tokens"] * dtype.itemsize
-        with folder.opened.while_same():
-            with at(path).open_copy(part["files"][0]) as file:
-                mapped = map_regular(file, num_bytes=num_bytes)
-            return mapped.view(dtype), self._open_index(number)
+        with self._open_file(number, 0) as (file, _):
+            ids = map_regular(file, num_bytes=self.parts[number]["files"][0]["bytes"])
+        return ids.view(dtype), self._map_index(number)
 
-    def _open_index(self, number: int) -> Index:
-        part, folder = self.parts[number], self._folder_of[number]
-        path = folder.path / f"{part['name']}.idx"
-        with at(path).open_copy(part["files"][1]) as file:
-            index = read_index(file, path, dtype=self.dtype, num_tokens=part["num_tokens"])
-        found = (len(index.lengths), len(index.first_sequences) - 1)
-        if found != (part["num_sequences"], part["num_documents"]):
-            raise FolderError(
-                f"{path}: {found[0]:,} sequences of {found[1]:,} documents, manifest says "
-                f"{part['num_sequences']:,} of {part['num_documents']:,}"
-            )
-        return index
+    def _map_index(self, number: int, *, is_checked: bool = True) -> Index:
+        with self._open_file(number, 1) as (file, path):
+            return map_index(file, path, self.parts[number], self.dtype, is_checked=is_checked)
+
+    @contextlib.contextmanager
+    def _open_file(self, number: int, place: int) -> Iterator[tuple[Path, Place]]:
+        """Yield a local copy of a file of a part, and its path, if the folder is as opened."""
+        folder, entry = self._folder_of[number], self.parts[number]["files"][place]
+        path = folder.path / entry["name"]
+        with folder.opened.while_same(), at(path).open_copy(entry) as file:
+            yield file, path
+
+    def _find_constant(self, number: int, name: str) -> int | None:
+        """Return the value of a column that the file of a part does not hold."""
+        return self.constants[self._folder_of[number].number].get(name)
 
     def _open_columns(self, number: int) -> PartColumns:
         """Map the columns of a part; the most recent ones stay mapped."""
@@ -420,21 +410,15 @@ class TokenStore:
 
     def _count_silent(self, number: int) -> int:
         """Check the index of a part; return its number of documents without a sequence."""
-        first_sequences = self._open_index(number).first_sequences
+        first_sequences = self._map_index(number).first_sequences
         return int((first_sequences[1:] == first_sequences[:-1]).sum())
 
     def _map_columns(self, number: int) -> PartColumns:
         part, folder = self.parts[number], self._folder_of[number]
-        path = folder.path / columns_name(part["name"])
-        with folder.opened.while_same(), at(path).open_copy(part["files"][2]) as file:
-            return PartColumns(
-                file,
-                path,
-                part,
-                stored=folder.columns,
-                shown=self.columns,
-                constants=self.constants[folder.number],
-            )
+        constants = self.constants[folder.number]
+        shown = [column for name, column in self.columns.items() if name not in constants]
+        with self._open_file(number, 2) as (file, path):
+            return PartColumns(file, path, part, folder.columns, shown)
 
 
 def _no_column(store: TokenStore, name: str) -> str:
@@ -513,12 +497,7 @@ def open_stores(
         known = {name for folder in folders for name in folder.columns}
         without = {*without, *known.difference(wanted)}
     named = [(str(folder.path), folder.columns) for folder in folders]
-    shown = combine_columns(named, without=without, prefix=prefix)
-    constants = [
-        {name: VALUES_OF_MISSING[name] for name in shown if name not in folder.columns}
-        for folder in folders
-    ]
-    return store.show(shown, constants)
+    return store.show(combine_columns(named, without=without, prefix=prefix))
 
 
 def check_dropped(store: TokenStore, names: Collection[str], *, prefix: str = "") -> None:
@@ -554,12 +533,10 @@ def choose_columns(
     if store_column is None and not without:
         return store
     columns = {name: column for name, column in store.columns.items() if name not in without}
-    constants = store.constants
     if store_column is not None:
         names = names or name_stores([folder.path for folder in store.folders])
         columns[store_column] = make_store_column(columns, store_column, names)
-        constants = [{**each, store_column: number} for number, each in enumerate(constants)]
-    return store.show(columns, constants)
+    return store.show(columns, store_column)
 
 
 def name_stores(places: Sequence[Place]) -> list[str]:
@@ -671,18 +648,31 @@ def copy_rows(
         FolderError: a column holds an impossible value.
     """
     order = np.argsort(rows.indices, kind="stable")
-    bounds = np.searchsorted(rows.indices[order], store.part_offsets)
-    for part in np.flatnonzero(np.diff(bounds)).tolist():
-        places = order[bounds[part] : bounds[part + 1]]
-        indices, lengths, offsets = rows.take(places)
+    for part, places, sequences in _split(store, rows.indices, order):
+        _, lengths, offsets = rows.take(places)
         ids, starts = store.view_part(part)
-        begins = starts[indices - store.part_offsets[part]] // ids.itemsize
+        begins = starts[sequences] // ids.itemsize
         if offsets is not None:
             begins = begins + offsets
         if column is not None:
             ids = _read_entries(store, part, column, begins, lengths)
             begins = to_offsets(lengths)[:-1]
         copy_ranges(ids, begins, target, target_starts[places], lengths)
+
+
+def _split(
+    store: TokenStore, indices: np.ndarray, order: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each part of some sequences, their places in `indices`, and their numbers there.
+
+    Args:
+        order: which sorts the indices.
+    """
+    in_order = indices[order]
+    bounds = np.searchsorted(in_order, store.part_offsets)
+    for part in np.flatnonzero(np.diff(bounds)).tolist():
+        some = slice(bounds[part], bounds[part + 1])
+        yield part, order[some], in_order[some] - store.part_offsets[part]
 
 
 def _read_entries(
@@ -699,62 +689,33 @@ def _read_entries(
 
 
 def read_values(store: TokenStore, indices: np.ndarray, name: str) -> Values:
-    """Read a column that has one entry per sequence: see `ValueReader`."""
-    return ValueReader(store, indices).read(name)
-
-
-class ValueReader:
-    """Reads columns that have one entry per sequence, for some sequences.
+    """Read a column that has one entry per sequence, for some sequences.
 
     Args:
         indices: int64[N], the sequence of each entry; -1 is filled.
+
+    Raises:
+        FolderError: the column holds an impossible value.
     """
-
-    def __init__(self, store: TokenStore, indices: np.ndarray) -> None:
-        self._store = store
-        self._num_values = len(indices)
-        order = np.argsort(indices)  # equal ones in any order
-        in_order = indices[order]
-        bounds = np.searchsorted(in_order, store.part_offsets)
-        self._parts: list[tuple[int, np.ndarray, np.ndarray]] = []  # entries, and where they are
-        for part in np.flatnonzero(np.diff(bounds)).tolist():
-            some = slice(bounds[part], bounds[part + 1])
-            self._parts.append((part, order[some], in_order[some] - store.part_offsets[part]))
-
-    def read(self, name: str) -> Values:
-        """Return the N entries of a column in the order of the indices.
-
-        Raises:
-            FolderError: the column holds an impossible value.
-        """
-        column = self._store.columns[name]
-        if column.is_text:
-            return self._read_texts(name)
-        values = np.full(self._num_values, column.fill, column.dtype)
-        for part, entries, places in self._parts:
-            stored = np.asarray(self._store.view_column(part, name))
-            values[entries] = self._store.finish_values(part, name, stored[places])
+    column = store.columns[name]
+    parts = list(_split(store, indices, np.argsort(indices)))  # equal ones in any order
+    if not column.is_text:
+        values = np.full(len(indices), column.fill, column.dtype)
+        for part, places, sequences in parts:
+            stored = np.asarray(store.view_column(part, name))
+            values[places] = store.finish_values(part, name, stored[sequences])
         return values
-
-    def _read_texts(self, name: str) -> TextValues:
-        lengths = np.zeros(self._num_values, np.int64)
-        ranges = []
-        for part, entries, places in self._parts:
-            offsets = self._view_texts(part, name).offsets
-            begins = offsets[places]
-            some = lengths[entries] = offsets[places + 1] - begins
-            ranges.append((begins, some))
-        found = to_offsets(lengths)
-        texts = TextValues(np.empty(int(found[-1]), np.uint8), found)
-        for (part, entries, _), (begins, some) in zip(self._parts, ranges, strict=True):
-            stored = self._view_texts(part, name).data
-            copy_ranges(stored, begins, texts.data, found[entries], some)
-        if texts.find_wrong().any():
-            for part, entries, _ in self._parts:  # the first part with a wrong one is named
-                self._store.finish_values(part, name, texts.take(entries))
-        return texts
-
-    def _view_texts(self, part: int, name: str) -> TextValues:
-        texts = self._store.view_column(part, name)
-        assert isinstance(texts, TextValues)  # noqa: S101 - of a column of text
-        return texts
+    lengths = np.zeros(len(indices), np.int64)
+    for part, places, sequences in parts:
+        offsets = cast(TextValues, store.view_column(part, name)).offsets
+        lengths[places] = offsets[sequences + 1] - offsets[sequences]
+    found = to_offsets(lengths)
+    texts = TextValues(np.empty(int(found[-1]), np.uint8), found)
+    for part, places, sequences in parts:
+        view = cast(TextValues, store.view_column(part, name))
+        begins = view.offsets[sequences]
+        copy_ranges(view.data, begins, texts.data, found[places], lengths[places])
+    if texts.find_wrong().any():
+        for part, places, _ in parts:  # the first part with a wrong one is named
+            store.finish_values(part, name, texts.take(places))
+    return texts

@@ -23,7 +23,7 @@ from seqpack_cli.tokens.kinds import (
     LABEL_TYPES,
     NO_CLASS,
     Class,
-    TokenKind,
+    Kind,
     wrong_value_error,
 )
 from seqpack_cli.tokens.offsets import WORD, Places
@@ -43,14 +43,14 @@ class Segments(NamedTuple):
     gap: int = 1  # bytes between pieces
 
 
-class Tags(Class, TokenKind):
+class Tags(Class):
     """A class per token, from a list beside a list of words, or from spans [start, end, label].
 
     Text outside of all spans has the class OUTSIDE, and no class if labels are no strings or the
     fixed names do not have it.
     """
 
-    make_test = None
+    is_per_token, make_test = True, None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -99,8 +99,8 @@ class Tags(Class, TokenKind):
             subtokens: "all" tokens of a segment have its class, or only the "first".
         """
         present = [Segments([], []) if value is None else value for value in values]
-        outside = self._classes.number([value.outside for value in present])
-        numbers = self._classes.number(list(chain.from_iterable(it.labels for it in present)))
+        outside = self.number([value.outside for value in present])
+        numbers = self.number(list(chain.from_iterable(it.labels for it in present)))
         counts, gaps = (
             np.fromiter(it, np.int64, len(present))
             for it in ((len(value.labels) for value in present), (it.gap for it in present))
@@ -120,10 +120,6 @@ class Tags(Class, TokenKind):
         is_lost[owners] = False
         self.counts["num_words_without_token"] += int(np.count_nonzero(is_lost))
         return found
-
-    def add_entries(self, entries: np.ndarray) -> None:
-        """Add the classes of tokens, as `assign` numbers them."""
-        self._classes.add(entries)
 
     def _read_labels(self, labels: list[Any]) -> list[Any]:
         return [label for each in labels for label in super(Tags, self).read([each])]
@@ -171,12 +167,12 @@ class Tags(Class, TokenKind):
         return BadRecordError(what, hint)
 
 
-class Targets(TokenKind):
+class Targets(Kind):
     """1 for a token that counts in the loss, else 0; not read from a field."""
 
-    dtype, largest, expected = "uint8", 1, "0 or 1"
+    dtype, is_per_token, largest, expected = "uint8", True, 1, "0 or 1"
 
     def add_entries(self, entries: np.ndarray) -> None:
         """Add the entries of the tokens of some sequences, and count the targets."""
         self.counts["num_target_tokens"] += int(np.count_nonzero(entries))
-        self._pieces.append(entries.astype(self.dtype))
+        super().add_entries(entries)

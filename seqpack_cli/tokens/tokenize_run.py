@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +61,7 @@ from seqpack_cli.tokens.encoders import (
     open_checked_encoder,
     take_head,
 )
-from seqpack_cli.tokens.kinds import PlannedColumn, TokenKind, ValuesFrom
+from seqpack_cli.tokens.kinds import PlannedColumn
 from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifest
 from seqpack_cli.tokens.offsets import Encoder, EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
@@ -73,8 +74,6 @@ from seqpack_cli.tokens.part_files import (
     hash_texts,
 )
 from seqpack_cli.tokens.sequences import (
-    DocumentSequences,
-    EncodedTexts,
     TokenColumn,
     TooLongError,
     make_sequences,
@@ -138,11 +137,6 @@ class PartSetup:
         return None if isinstance(self.text, PromptText) else self.text
 
     @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """What is counted where a record spells it."""
-        return self.vocabulary.special_tokens if self.chat is None else self.chat.special_tokens
-
-    @property
     def dtype(self) -> str:
         """The dtype of the ids."""
         return choose_dtype(self.vocabulary.max_id)
@@ -150,20 +144,16 @@ class PartSetup:
 
 @dataclass(frozen=True)
 class PartTask:
-    """One part to make."""
+    """One part to make; or one that was made, with the ranges in its receipt."""
 
     name: str
     ranges: list[SourceRange]
-
-    @property
-    def num_bytes(self) -> int:
-        """The input bytes of the part."""
-        return sum(source_range.end - source_range.start for source_range in self.ranges)
+    made_from: Sequence[dict[str, Any]] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle plain tuples, much faster than named ones: a part may have 10,000 files."""
         ranges = [(index, tuple(source), start, end) for index, source, start, end in self.ranges]
-        return _load_task, (self.name, ranges)
+        return _load_task, (self.name, ranges, self.made_from)
 
     def __str__(self) -> str:
         paths = [source_range.source.path for source_range in self.ranges]
@@ -171,9 +161,9 @@ class PartTask:
         return f"{self.name} ({paths[0]}{more})"
 
 
-def _load_task(name: str, ranges: list[tuple[Any, ...]]) -> PartTask:
+def _load_task(name: str, ranges: list[tuple[Any, ...]], made_from: list[Any]) -> PartTask:
     found = [SourceRange(index, Source(*source), *ends) for index, source, *ends in ranges]
-    return PartTask(name, found)
+    return PartTask(name, found, made_from)
 
 
 @takes_options(options=TokenizeOptions, executor=Executor)
@@ -218,9 +208,22 @@ def tokenize(
         if STANDARD_INPUT in inputs:
             run.check_foreign()  # before waiting for standard input
         with spool_standard_input(inputs, output) as spool:
-            found = _find_input(inputs, output, options, spool, workers.progress)
-            with naming_stray(inputs, found[0]):
-                return _tokenize_sources(run, *found, options, workers)
+            sources, skipped = find_input(
+                inputs,
+                options.files,
+                TEXT_FORMATS,
+                options.file_format,
+                workers.progress.on_notice,
+                document=options.document,
+                spool=spool,
+                output=output,
+            )
+            text_field = options.documents.text_field
+            check_options_used(sources, document=options.document, text_field=text_field)
+            check_kept_fields(sources, [column.name for column in check_keep(options.keep)])
+            check_target_fields(sources, options.targets.fields)
+            with naming_stray(inputs, sources):
+                return _tokenize_sources(run, sources, skipped, options, workers)
 
 
 def _tokenize_sources(
@@ -252,49 +255,21 @@ def _tokenize_sources(
     chat = {} if text is None else text.describe()
     recorded = {**options.record(), "chat": chat, "keep": describe_kept(fields)}
     plan = describe_plan("tokenize", vocabulary, recorded, sources)
-    run.begin(plan, adapt_plan)
+    whole = begin_store(run, plan, tasks, workers)
+    if whole is not None:
+        return whole, True
     setup = PartSetup(run.path, tokenizer_json, vocabulary, affixes, options, encoder, fields, text)
-    if run.manifest is not None:
-        run.check_whole(open_store)
-        made = zip(tasks, run.manifest["parts"], strict=False)
-        check_inputs_unchanged(made, run, workers)
-        return run.manifest, True
     run.write_tokenizer(tokenizer_json)
     receipts, encoder = _make_parts(run, tasks, setup, workers)
-    manifest = make_manifest(plan, vocabulary, fields, receipts)
+    manifest = make_manifest(plan, fields, receipts)
     check_any_token(run, sources, manifest, receipts)
     write_spelled_tokens(run, manifest, receipts)
     done: dict[str, Any] = {"tokenizer": tokenizer.name, "encoder": encoder}
     done["skipped"] = skipped.count()
     done |= {} if setup.chat is None else {"chat_template": setup.chat.template.path}
-    done["seconds"] = time.monotonic() - started
     versions = {"tokenizers": tokenizers.__version__}
-    publish_store(run, workers, manifest, receipts, done, versions)
+    publish_store(run, workers, manifest, receipts, done, versions, started=started)
     return manifest, False
-
-
-def _find_input(
-    inputs: Sequence[str],
-    output: Place,
-    options: TokenizeOptions,
-    spool: str | None,
-    progress: Progress,
-) -> tuple[list[Source], Skipped]:
-    sources, skipped = find_input(
-        inputs,
-        options.files,
-        TEXT_FORMATS,
-        options.file_format,
-        progress.on_notice,
-        document=options.document,
-        spool=spool,
-        output=output,
-    )
-    text_field = options.documents.text_field
-    check_options_used(sources, document=options.document, text_field=text_field)
-    check_kept_fields(sources, [name for name, *_ in check_keep(options.keep)])
-    check_target_fields(sources, options.targets.fields)
-    return sources, skipped
 
 
 def _find_fields(sources: list[Source], options: TokenizeOptions) -> tuple[PlannedColumn, ...]:
@@ -322,12 +297,10 @@ def _find_fields(sources: list[Source], options: TokenizeOptions) -> tuple[Plann
             hint="tokenize the tags into a store of their own",
         )
     made = []
-    if options.makes_texts:
-        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
-    elif options.overlap is not None:
-        made.append(PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.PIECES))
+    if options.makes_texts or options.overlap is not None:
+        made.append(PlannedColumn(TARGETS, "targets", is_kept=False))
     if options.overlap is not None:
-        made.append(PlannedColumn(OVERLAP, "int", values_from=ValuesFrom.PIECES))
+        made.append(PlannedColumn(OVERLAP, "int", is_kept=False))
     return (*made, *kept)
 
 
@@ -388,12 +361,14 @@ def tokenize_part(setup: PartSetup, task: PartTask) -> tuple[str, dict[str, Any]
         MachineError: the disk failed.
         EncoderRefusedError, EncodersDifferError: this encoder cannot be used.
     """
-    special_tokens = SpecialTokenCounts(setup.special_tokens)
-    with PartWriter(setup.folder, task.name, setup.dtype, setup.fields) as part:
-        receipt = part.write(
-            _iter_made(part, special_tokens, setup, task),
-            lambda: {"special_tokens": special_tokens.found, "encoder": setup.encoder},
-        )
+    # What is counted where a record spells it: of a chat, all that its template writes.
+    known = setup.vocabulary if setup.chat is None else setup.chat
+    special_tokens = SpecialTokenCounts(known.special_tokens)
+    part = PartWriter(setup.folder, task.name, setup.dtype, setup.fields)
+    receipt = part.write(
+        _iter_made(part, special_tokens, setup, task),
+        lambda: {"special_tokens": special_tokens.found, "encoder": setup.encoder},
+    )
     return task.name, receipt
 
 
@@ -401,11 +376,12 @@ def _iter_made(
     part: PartWriter, special_tokens: SpecialTokenCounts, setup: PartSetup, task: PartTask
 ) -> Iterator[MadeDocuments]:
     """Read and encode the documents of a part."""
+    options = setup.options
     with _opening:
         encoder, reference = open_checked_encoder(
             setup.encoder,
             setup.tokenizer_json,
-            allow_special_tokens=setup.options.encodes_special_tokens,
+            allow_special_tokens=options.encodes_special_tokens,
             added_tokens=setup.vocabulary.added_tokens,
         )
     batches = gather(_iter_blocks(setup, task, part), are_made=setup.text is not None)
@@ -414,7 +390,7 @@ def _iter_made(
     encode = open_batch_encoder(
         encoder,
         setup.tokenizer_json,
-        allow_special_tokens=setup.options.encodes_special_tokens,
+        allow_special_tokens=options.encodes_special_tokens,
         has_tags=any(isinstance(kind, Tags) for kind in part.kinds),
         special_tokens=() if setup.chat is None else setup.chat.special_tokens,
     )
@@ -423,7 +399,21 @@ def _iter_made(
         batch, encoded = found.batch, found.encoded
         num_spelled = special_tokens.add(batch.spelled, first_document=num_documents)
         num_documents += len(batch.texts)
-        made = _make_sequences(encoded, batch, setup, _assign(found, part, setup.options))
+        try:
+            made = make_sequences(
+                encoded,
+                affixes=setup.affixes,
+                max_length=options.max_length,
+                overflow=options.overflow,
+                overlap=options.overlap or 0,
+                columns=_assign(found, part, options),
+            )
+        except TooLongError as error:
+            raise DataError(
+                f"{batch.find_place(error.document)}: {error.length:,} tokens, "
+                f"expected at most {options.max_length:,}",
+                hint="pass a larger --max-length, or --overflow split, truncate or drop",
+            ) from error
         yield MadeDocuments(
             made,
             cast_ids(made.ids, setup.dtype, max_id=setup.vocabulary.max_id),
@@ -440,7 +430,7 @@ def _check_head(
 ) -> Iterator[TextBatch]:
     """Compare both encoders on the first texts of the part, then yield all batches."""
     for batch in batches:
-        head = take_head(batch.texts, task.num_bytes)
+        head = take_head(batch.texts, count_bytes([task]))
         check_agreement(encoder, reference, head, functools.partial(batch.find_place, 0))
         yield batch
         break
@@ -482,44 +472,19 @@ def _assign(
 ) -> dict[str, TokenColumn]:
     """Return the entries of the columns per token, before the texts are cut."""
     assigned, lengths = {}, found.encoded.lengths
+    values = dict(zip(part.readers, found.batch.fields, strict=False))  # texts have no tags
     for kind in part.kinds:
         if isinstance(kind, Tags):
             assert found.words is not None  # noqa: S101 - they were asked for
-            values = found.batch.fields[part.places[kind.name]]
-            subtokens = options.tag_subtokens or "first"
-            entries = kind.assign(values, found.words, subtokens)
+            entries = kind.assign(values[kind], found.words, options.tag_subtokens or "first")
             assigned[kind.name] = TokenColumn(entries, kind.fill, kind.fill)
-        elif isinstance(kind, TokenKind) and found.targets is not None:
+        elif kind.is_per_token and found.targets is not None:
             kind.counts["num_straddling_tokens"] += found.targets.num_straddling
             assigned[kind.name] = TokenColumn(found.targets.entries, kind.fill, 1, of_overlap=0)
-        elif isinstance(kind, TokenKind):  # all tokens but repeated ones
+        elif kind.is_per_token:  # all tokens but repeated ones
             ones = np.ones(int(lengths.sum()), np.uint8)
             assigned[kind.name] = TokenColumn(ones, 1, 1, of_overlap=0)
     return assigned
-
-
-def _make_sequences(
-    encoded: EncodedTexts,
-    batch: TextBatch,
-    setup: PartSetup,
-    columns: Mapping[str, TokenColumn],
-) -> DocumentSequences:
-    max_length = setup.options.max_length
-    try:
-        return make_sequences(
-            encoded,
-            affixes=setup.affixes,
-            max_length=max_length,
-            overflow=setup.options.overflow,
-            overlap=setup.options.overlap or 0,
-            columns=columns,
-        )
-    except TooLongError as error:
-        raise DataError(
-            f"{batch.find_place(error.document)}: {error.length:,} tokens, "
-            f"expected at most {max_length:,}",
-            hint="pass a larger --max-length, or --overflow split, truncate or drop",
-        ) from error
 
 
 def _make_parts(
@@ -577,6 +542,29 @@ def _make_parts(
     return made, encoder
 
 
+def begin_store(
+    run: RunFolder,
+    plan: dict[str, Any],
+    tasks: Sequence[PartTask],
+    workers: Workers,
+    hash_input: HashInput = hash_range,
+) -> dict[str, Any] | None:
+    """Begin or continue a run; return the manifest of an equal one that is complete.
+
+    Args:
+        hash_input: the checksum of the bytes of a range.
+
+    Raises:
+        FolderError: the folder holds another run, or the store or its input has changed.
+    """
+    run.begin(plan, adapt_plan)
+    if run.manifest is not None:
+        run.check_whole(open_store)
+        finished = zip(tasks, run.manifest["parts"], strict=False)
+        _check_unchanged(finished, run, workers, hash_input)
+    return run.manifest
+
+
 def find_finished(
     run: RunFolder,
     tasks: Sequence[PartTask],
@@ -596,7 +584,7 @@ def find_finished(
     receipts = _read_receipts(run, tasks, fields)
     made = [(task, receipts[task.name]) for task in tasks]
     finished = [(task, receipt) for task, receipt in made if receipt is not None]
-    check_inputs_unchanged(finished, run, workers, hash_input)
+    _check_unchanged(finished, run, workers, hash_input)
     if finished:
         notice = f"{len(finished)} of {len(tasks)} parts were already finished"
         workers.progress.on_notice(notice)
@@ -627,7 +615,8 @@ def make_missing(
 
 def count_bytes(tasks: Iterable[PartTask]) -> int:
     """Return the input bytes of some parts."""
-    return sum(task.num_bytes for task in tasks)
+    ranges = chain.from_iterable(task.ranges for task in tasks)
+    return sum(source_range.end - source_range.start for source_range in ranges)
 
 
 def _read_receipts(
@@ -656,25 +645,19 @@ def share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:
     return num_processes, cores if num_processes == 1 and workers.are_local else 1
 
 
-def check_inputs_unchanged(
+def _check_unchanged(
     finished: Iterable[tuple[PartTask, dict[str, Any]]],
     run: RunFolder,
     workers: Workers,
-    hash_input: HashInput = hash_range,
+    hash_input: HashInput,
 ) -> None:
     """Check that the input of finished parts is still the same.
 
     Args:
         finished: each part's task now, and its receipt or entry in the manifest.
-        hash_input: the checksum of the bytes of a range.
-
-    Raises:
-        FolderError: it changed; the message names the file.
     """
-    finished = list(finished)
-    parts = [_FinishedPart(task.name, task.ranges, part["ranges"]) for task, part in finished]
-    num_bytes = count_bytes(task for task, _ in finished)
-    max_processes = 1 + num_bytes // MIN_HASHED_BYTES
+    parts = [replace(task, made_from=part["ranges"]) for task, part in finished]
+    max_processes = 1 + count_bytes(parts) // MIN_HASHED_BYTES
     find_changed = functools.partial(_find_changed, hash_input)
     for changed in workers.run(find_changed, parts, max_processes=max_processes):
         if changed is not None:
@@ -683,19 +666,7 @@ def check_inputs_unchanged(
             )
 
 
-@dataclass(frozen=True)
-class _FinishedPart:
-    """The input of a part when it was made, and its input now."""
-
-    name: str
-    ranges: list[SourceRange]
-    made_from: list[dict[str, Any]]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
+def _find_changed(hash_input: HashInput, part: PartTask) -> str | None:
     """Return the path of the first source of a part that changed."""
     found = [(entry["source"], entry["start"], entry["end"]) for entry in part.made_from]
     for place, source_range in enumerate(part.ranges):
@@ -713,7 +684,16 @@ def _find_changed(hash_input: HashInput, part: _FinishedPart) -> str | None:
 
 def describe_kept(fields: Sequence[PlannedColumn]) -> list[dict[str, Any]]:
     """Return what decides the columns that are kept, as in the options of a manifest."""
-    return [field.describe() for field in fields if field.values_from is ValuesFrom.FIELD]
+    return [
+        {
+            "name": field.name,
+            "kind": field.kind,
+            "value_type": field.value_type,
+            "class_names": None if field.class_names is None else [*field.class_names],
+        }
+        for field in fields
+        if field.is_kept
+    ]
 
 
 def adapt_plan(earlier: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
@@ -750,18 +730,24 @@ def publish_store(
     receipts: list[dict[str, Any]],
     done: dict[str, Any],
     versions: dict[str, str],
+    *,
+    started: float,
 ) -> None:
     """Publish the rejected records, `run.json` and the manifest.
 
     Args:
-        done: how the run was done, for `run.json`, which no reader needs; `seconds` among it.
+        done: how the run was done, for `run.json`, which no reader needs.
         versions: of the packages that did the work.
+        started: when the run began, by `time.monotonic`.
     """
     if not is_balanced(manifest["ledger"]):
         raise AssertionError(f"the ledger does not add up: {manifest['ledger']}")
-    _write_rejects(run, manifest, receipts)
+    if any(receipt["rejects"] for receipt in receipts):
+        with run.publish("rejects.jsonl") as file:
+            for entry in _iter_rejects(manifest, receipts):
+                file.write(encode_json(entry) + b"\n")
     num_bytes = sum(source["bytes"] for source in manifest["sources"])
-    executor, seconds = workers.executor, done["seconds"]
+    executor, seconds = workers.executor, time.monotonic() - started
     done = {
         **done,
         "executor": executor.name,
@@ -795,22 +781,18 @@ def check_any_token(
     raise DataError(f"{paths}: no document with a token ({found})", hint)
 
 
-def _write_rejects(
-    run: RunFolder, manifest: dict[str, Any], receipts: list[dict[str, Any]]
-) -> None:
-    """Write the rejected records, numbered as in their source files."""
-    if not any(receipt["rejects"] for receipt in receipts):
-        return
+def _iter_rejects(
+    manifest: dict[str, Any], receipts: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rejected records, numbered as in their source files."""
     seen: Counter[int] = Counter()  # documents of each source in the previous parts
-    with run.publish("rejects.jsonl") as file:
-        for receipt in receipts:
-            for source_index, record, byte, reason in receipt["rejects"]:
-                entry = {
-                    "source": manifest["sources"][source_index]["path"],
-                    "record": seen[source_index] + record + 1,
-                    "byte": byte,
-                    "reason": reason,
-                }
-                file.write(encode_json(entry) + b"\n")
-            for entry in receipt["ranges"]:
-                seen[entry["source"]] += entry["num_documents"]
+    for receipt in receipts:
+        for source_index, record, byte, reason in receipt["rejects"]:
+            yield {
+                "source": manifest["sources"][source_index]["path"],
+                "record": seen[source_index] + record + 1,
+                "byte": byte,
+                "reason": reason,
+            }
+        for entry in receipt["ranges"]:
+            seen[entry["source"]] += entry["num_documents"]

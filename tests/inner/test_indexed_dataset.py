@@ -14,7 +14,7 @@ from reference import GOLDEN_IDS, GOLDEN_INDEX, read_indexed_dataset
 
 from seqpack_cli.errors import DataError, FolderError
 from seqpack_cli.files.places import at
-from seqpack_cli.tokens.part_files import cast_ids, choose_dtype, read_index, write_index
+from seqpack_cli.tokens.part_files import cast_ids, choose_dtype, map_index, write_index
 
 
 def write_part(
@@ -61,7 +61,9 @@ def test_part_reads_back_as_megatron_reads_it(
     path = write_part(tmp_path / "part", documents, dtype=dtype)
     assert read_indexed_dataset(tmp_path / "part") == documents
     num_tokens = sum(len(sequence) for document in documents for sequence in document)
-    index = read_index(path, dtype=dtype, num_tokens=num_tokens)
+    num_sequences = sum(map(len, documents))
+    part = dict(PART, num_sequences=num_sequences, num_documents=len(documents))
+    index = map_index(path, path, {**part, "num_tokens": num_tokens}, dtype)
     assert index.lengths.tolist() == [len(s) for document in documents for s in document]
     assert np.diff(index.first_sequences).tolist() == [len(document) for document in documents]
 
@@ -114,57 +116,27 @@ def put(data: bytes, offset: int, form: str, *values: int) -> bytes:
     return data[:offset] + new + data[offset + len(new) :]
 
 
+HEADER, FOLLOW = "its header does not match the manifest", "do not follow from the lengths"
+SUM = "lengths do not add up to the 5 ids of its .bin"
+PART = {"num_sequences": 2, "num_documents": 2, "num_tokens": 5}
 DAMAGE = {
-    "empty": (b"", "begins with b'', expected an indexed dataset"),
-    "other file": (
-        b"PK\3\4" + GOLDEN_INDEX[4:],
-        "begins with b'PK\\x03\\x04IDX\\x00\\x00', expected an indexed dataset",
-    ),
-    "version": (
-        put(GOLDEN_INDEX, 9, "<Q", 2),
-        "version 2, dtype code 8, expected 1 and 8 (uint16)",
-    ),
-    "dtype code": (
-        put(GOLDEN_INDEX, 17, "<B", 4),
-        "version 1, dtype code 4, expected 1 and 8 (uint16)",
-    ),
-    "more sequences": (put(GOLDEN_INDEX, 18, "<Q", 3), "82 bytes, its header says 94"),
-    "huge count": (
-        put(GOLDEN_INDEX, 18, "<Q", 2**64 - 1),
-        f"82 bytes, its header says {34 + 12 * (2**64 - 1) + 24:,}",
-    ),
-    "no documents": (
-        put(put(GOLDEN_INDEX, 18, "<Q", 4), 26, "<Q", 0)[:82],
-        "82 bytes, its header says 82",
-    ),
-    "cut": (GOLDEN_INDEX[:-1], "81 bytes, its header says 82"),
-    "longer": (GOLDEN_INDEX + b"\0", "83 bytes, its header says 82"),
-    "fairseq": (GOLDEN_INDEX[:26] + GOLDEN_INDEX[34:58], "its header says"),
-    "length of zero": (
-        put(GOLDEN_INDEX, 34, "<ii", 5, 0),
-        "sequence 1 has 0 tokens, expected at least 1",
-    ),
-    "negative length": (
-        put(GOLDEN_INDEX, 34, "<ii", 6, -1),
-        "sequence 1 has -1 tokens, expected at least 1",
-    ),
-    "sum": (put(GOLDEN_INDEX, 34, "<i", 4), "lengths do not add up to the 5 ids of its .bin"),
-    "starts": (
-        put(GOLDEN_INDEX, 42, "<qq", 0, 4),
-        "the starts are not the running sum of the lengths",
-    ),
-    "first document": (
-        put(GOLDEN_INDEX, 58, "<q", 1),
-        "the documents do not run from sequence 0 to 2",
-    ),
-    "last document": (
-        put(GOLDEN_INDEX, 74, "<q", 3),
-        "the documents do not run from sequence 0 to 2",
-    ),
-    "falling documents": (
-        put(GOLDEN_INDEX, 66, "<q", 3),
-        "the documents do not run from sequence 0 to 2",
-    ),
+    "empty": (b"", "0 bytes, manifest says 82"),
+    "other file": (b"PK\3\4" + GOLDEN_INDEX[4:], HEADER),
+    "version": (put(GOLDEN_INDEX, 9, "<Q", 2), HEADER),
+    "dtype code": (put(GOLDEN_INDEX, 17, "<B", 4), HEADER),
+    "more sequences": (put(GOLDEN_INDEX, 18, "<Q", 3), HEADER),
+    "huge count": (put(GOLDEN_INDEX, 18, "<Q", 2**64 - 1), HEADER),
+    "no documents": (put(put(GOLDEN_INDEX, 18, "<Q", 4), 26, "<Q", 0)[:82], HEADER),
+    "cut": (GOLDEN_INDEX[:-1], "81 bytes, manifest says 82"),
+    "longer": (GOLDEN_INDEX + b"\0", "83 bytes, manifest says 82"),
+    "fairseq": (GOLDEN_INDEX[:26] + GOLDEN_INDEX[34:58], "50 bytes, manifest says 82"),
+    "length of zero": (put(GOLDEN_INDEX, 34, "<ii", 5, 0), SUM),
+    "negative length": (put(GOLDEN_INDEX, 34, "<ii", 6, -1), SUM),
+    "sum": (put(GOLDEN_INDEX, 34, "<i", 4), SUM),
+    "starts": (put(GOLDEN_INDEX, 42, "<qq", 0, 4), FOLLOW),
+    "first document": (put(GOLDEN_INDEX, 58, "<q", 1), FOLLOW),
+    "last document": (put(GOLDEN_INDEX, 74, "<q", 3), FOLLOW),
+    "falling documents": (put(GOLDEN_INDEX, 66, "<q", 3), FOLLOW),
 }
 
 
@@ -174,7 +146,7 @@ def test_damaged_index_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / "part.idx"
     path.write_bytes(data)
     with pytest.raises(FolderError) as caught:
-        read_index(path, dtype="uint16", num_tokens=5)
+        map_index(path, path, PART, "uint16")
     assert caught.value.message.startswith(f"{path}: ")
     assert reason in caught.value.message
 
@@ -190,7 +162,7 @@ def test_every_flipped_bit_of_an_index_is_found(tmp_path: Path) -> None:
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
         try:
-            index = read_index(path, dtype="uint16", num_tokens=5)
+            index = map_index(path, path, PART, "uint16")
         except FolderError:
             continue
         # The inner document border is free: document 1 may begin at any sequence.

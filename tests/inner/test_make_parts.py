@@ -20,8 +20,8 @@ from unfinished import Stop
 from seqpack_cli.errors import DataError, OptionError
 from seqpack_cli.runs.workers import Executor, Progress, Workers
 from seqpack_cli.tokens import encoders, tokenize_run
-from seqpack_cli.tokens.encoders import Encoder, EncoderRefusedError
-from seqpack_cli.tokens.offsets import EncodersDifferError
+from seqpack_cli.tokens.encoders import EncoderRefusedError
+from seqpack_cli.tokens.offsets import Encoder, EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.sequences import EncodedTexts
 from seqpack_cli.tokens.tokenize_run import tokenize, tokenize_part

@@ -163,7 +163,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, np.ndarray]], Any], str]] = {
     ),
     "class names": (
         set_value("class_names.label", ord("q")),
-        "class names of column 'label' are not those of the manifest",
+        "column 'label' holds class names that are not those of the manifest",
     ),
 }
 
