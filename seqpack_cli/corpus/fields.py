@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
@@ -62,6 +62,12 @@ class BadEncodingError(BadRecordError):
         self.byte = byte
 
 
+class Spelled(str):
+    """A field of CSV, which has no type of its own."""
+
+    __slots__ = ()
+
+
 class Field(NamedTuple):
     """A field that a reader needs."""
 
@@ -69,6 +75,21 @@ class Field(NamedTuple):
     option: str  # which asks for it
     values: str = "kept"  # the types of columns that can hold it: see `table_records.TYPES`
     is_optional: bool = False  # its value is None where a record lacks it
+    parse: Callable[[str], Any] = Spelled  # the value that CSV spells, of a field to keep
+
+
+class RawRecords(NamedTuple):
+    """Some records of a source, in order, before they are read."""
+
+    num_records: int
+    num_bytes: int  # of the text, approximately
+    # The values of each field; raises one of BAD if a record is bad or blank.
+    read_columns: Callable[[], list[list[Any]]]
+    # The fields of one record, None for a blank one; raises BadRecordError.
+    read_row: Callable[[int], list[Any] | None]
+    find_place: Callable[..., str]  # "path:line" of a record, or of a byte in it
+    # The byte of the text at which a record begins; a row of Parquet or Arrow has none.
+    find_byte: Callable[[int], int | None] = lambda _: None
 
 
 class Reader(Protocol):
@@ -92,9 +113,6 @@ class Reader(Protocol):
 
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return a value for each list from those of one record; raises BadRecordError."""
-
-    def parse(self, spelled: str) -> Any:
-        """Return the value that a field of CSV spells."""
 
 
 @dataclass(frozen=True)
@@ -128,16 +146,6 @@ class FieldText:
         """Return the text; raises BadRecordError."""
         return [join_words(values[0], self.name, takes_words=self.takes_words)]
 
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
-
-class Spelled(str):
-    """A field of CSV, which has no type of its own."""
-
-    __slots__ = ()
-
 
 @dataclass(frozen=True)
 class ValueReader:
@@ -158,10 +166,6 @@ class ValueReader:
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the value."""
         return list(values)
-
-    def parse(self, spelled: str) -> Any:
-        """Return the text, marked."""
-        return Spelled(spelled)
 
 
 def join_words(
@@ -231,7 +235,7 @@ def oversized_error(place: str, limit: int) -> DataError:
 
 
 def missing_field_error(
-    kind: str, option: str, name: str, found: Mapping[str, Any], *, taken: Sequence[str] = ()
+    kind: str, field: Field, found: Mapping[str, Any], fields: Iterable[Field]
 ) -> BadRecordError:
     """Return the error about a missing field, whose hint names the one that is probably meant.
 
@@ -240,10 +244,11 @@ def missing_field_error(
 
     Args:
         kind: "field" or "column".
-        option: which asks for the field.
         found: the fields that are there, and their values.
-        taken: fields that other options ask for.
+        fields: all that are read.
     """
+    name, option, *_ = field
+    taken = [each.name for each in fields if each.option != KEEP]
     inside = [
         f"{outer}.{key}" for outer, value in found.items() if type(value) is dict for key in value
     ]

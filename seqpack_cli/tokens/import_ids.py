@@ -41,7 +41,7 @@ from seqpack_cli.corpus.fields import (
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, list_inputs
-from seqpack_cli.corpus.json_records import JSON_FORMATS, iter_raw_json
+from seqpack_cli.corpus.json_records import JSON_FORMATS, find_optional, iter_raw_json
 from seqpack_cli.corpus.options import (
     COMPRESSION_OF_SUFFIX,
     IDS_FORMATS,
@@ -64,15 +64,10 @@ from seqpack_cli.corpus.streams import (
     naming_input,
 )
 from seqpack_cli.corpus.table_records import (
-    ARRAYS,
-    TYPES,
+    TABLE_FORMATS,
     Stream,
     check_column,
-    find_column,
-    flatten_lists,
-    is_kind,
     is_list,
-    is_text,
     read_schema,
 )
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
@@ -151,7 +146,11 @@ RANGE_HINT = (
 EOS_HINT = (
     "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
 )
-NO_EOS_HINT = "pass --eos ID, the id at the end of each document (GPT-2's is 50256)"
+FLAT_HINT = (
+    "pass the --dtype that wrote the file, such as uint16, unless it is .npy, and --eos ID, the id "
+    "at the end of each document (GPT-2's is 50256); a .bin of Megatron needs its .idx beside it "
+    "instead"
+)
 NPY_HINT = "save the ids with numpy.save as a flat array of integers"
 PAIR_HINT = "copy the pair again, or make it again"
 
@@ -165,9 +164,7 @@ FOREIGN = {name: PATTERNS[name] for name in LONG_MARKS} | {
     "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
     "Arrow": rb"ARROW1\0\0",
 }
-LIKELY_DTYPES = ("uint16", "uint32", "uint8")
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-FLOATS = (6, 7)  # codes
 ZERO = np.zeros(1, np.int64)
 
 
@@ -419,28 +416,14 @@ def _find_fields(
         DataError: a field is missing or of another type, or the first records do not decide the
             kind of a kept field.
     """
-    fields, limit = _list_fields(options), options.max_document_bytes
+    fields = _list_fields(options)
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
-    found: dict[Source, set[str]] = {}
-    names = _sample_names(lines, limit)
+    found, names = _sample_lines(lines, fields, options.max_document_bytes)
     for source in records:
-        if source.format in ARRAYS:
+        if source.format in TABLE_FORMATS:
             found[source], more = _check_table(source, fields, options)
             names += more
-    how = DocumentOptions(
-        encoding_errors="skip", on_bad_record=options.on_bad_record, max_document_bytes=limit
-    )
-    readers = [
-        ValueReader(field._replace(is_optional=role != IDS)) for role, field in fields.items()
-    ]
-    samples = dict(zip(fields, sample_records(lines, readers, how), strict=True))
-    if samples[IDS]:
-        found[lines[0]] = {
-            role
-            for role, values in samples.items()
-            if not fields[role].is_optional or any(value is not None for value in values)
-        }
     roles = {IDS}.union(*found.values())
     others = [each for each in sources if each not in records]
     found |= dict.fromkeys(others, roles - TARGET_ROLES)
@@ -450,31 +433,36 @@ def _find_fields(
             what = f"no {quote(name)}, {has_it.path} has it; expected all sources to be alike"
             hint = f"import them into two stores, or pass --ignore-field {name}"
             raise OptionError(f"{source.path}: {what}", hint)
-    columns = _choose_columns(records, options, how)
+    columns = _choose_columns(records, options)
     if not TARGET_ROLES.isdisjoint(roles):
         columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
     return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
-def _sample_names(sources: Sequence[Source], limit: int) -> list[str]:
-    """Return the names of the fields of the first records of JSON, for a note."""
-    names: list[str] = []
-    for source in sources[:1]:
-        whole = SourceRange(0, source, 0, source.num_bytes)
-        for block in islice(iter_raw_json(whole, limit, None), 1):
-            for record in block.records[:NUM_SAMPLES]:
-                with contextlib.suppress(ValueError, TypeError):
-                    names += dict(orjson.loads(record))
-    return names
+def _sample_lines(
+    sources: Sequence[Source], fields: Mapping[str, Field], limit: int
+) -> tuple[dict[Source, set[str]], list[str]]:
+    """Return what the first records of JSON have of the fields, for one source, and all names."""
+    wholes = [SourceRange(0, source, 0, source.num_bytes) for source in sources]
+    blocks = chain.from_iterable(iter_raw_json(whole, limit, None) for whole in wholes)
+    roles, names = set(), dict[str, None]()
+    for line in islice(chain.from_iterable(block.records for block in blocks), NUM_SAMPLES):
+        with contextlib.suppress(ValueError, TypeError):
+            record = dict(orjson.loads(line))
+            names |= dict.fromkeys(record)
+            roles |= {
+                role
+                for role, field in fields.items()
+                if not field.is_optional or find_optional(record, field.name) is not None
+            }
+    return {sources[0]: roles} if roles else {}, list(names)
 
 
-def _choose_columns(
-    records: Sequence[Source], options: ImportOptions, how: DocumentOptions
-) -> list[PlannedColumn]:
+def _choose_columns(records: Sequence[Source], options: ImportOptions) -> list[PlannedColumn]:
     """Return the columns of kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
     readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
-    kept = sample_records(records if keep else (), readers, how)
+    kept = sample_records(records if keep else (), readers, _read_how(options))
     for option, values in zip(keep, kept, strict=True):
         is_list = option.kind is None and any(isinstance(value, list) for value in values)
         if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
@@ -496,16 +484,11 @@ def _check_table(
     """
     schema, roles = read_schema(source), set()
     for role, field in fields.items():
-        kind = find_column(schema, field, source, taken=ROLES)
-        if kind is None or (field.is_optional and is_kind(kind, "null")):
-            continue
-        if not TYPES[field.values].accepts(kind):
-            hint = TOKENIZE if is_text(kind) else HINT_OF_VALUE if field.is_optional else ""
-            what = f"column {quote(field.name)} is {kind}, expected lists of integers"
-            raise DataError(f"{source.path}: {what}", hint.format(field.name) or None)
-        roles.add(role)
+        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else TOKENIZE
+        if check_column(schema, field, source, fields.values(), hint) is not None:
+            roles.add(role)
     for option in check_keep(options.keep):
-        check_column(schema, Field(option.name, KEEP), source)
+        check_column(schema, Field(option.name, KEEP), source, ())
     lists = [each.name for each in schema if is_list(each.type)]
     wrong = {name: why for name, why in _list_refused(roles, options).items() if name in lists}
     if EXPORTED in (schema.metadata or {}):
@@ -561,10 +544,6 @@ class IdReader:
                 raise BadRecordError(f"field {quote(name)}{reason}", hint)
         return [found]
 
-    def parse(self, spelled: str) -> Any:
-        """CSV has no lists."""
-        raise NotImplementedError
-
     def _join(self, columns: Sequence[Any]) -> IdLists:
         """Join the lists of some records, and check them against each other.
 
@@ -579,8 +558,9 @@ class IdReader:
         ids, lengths = joined[IDS]
 
         def hint_unread(role: str) -> str:
-            name, option, *_, is_optional = self.lists[role]
-            return f"pass --ignore-field {name}" if is_optional else f"omit {option} {name}"
+            field = self.lists[role]
+            ignore = f"pass --ignore-field {field.name}"
+            return ignore if field.is_optional else f"omit {field.option} {field.name}"
 
         for role, (_, others) in joined.items():
             if not np.array_equal(others, lengths):
@@ -647,10 +627,15 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
         BadRecordError: there is something else; of one record, this says what.
     """
     if not isinstance(column, list):
-        values, lengths, are_null, are_missing = flatten_lists(column)
-        if are_null.any() or are_missing.any():
+        import pyarrow.compute as pc
+
+        values = column.flatten()
+        if column.null_count or values.null_count:
             raise BadRecordError("a null")
-        return values, lengths
+        lengths, values = (
+            each.to_numpy(zero_copy_only=False) for each in (pc.list_value_length(column), values)
+        )
+        return values, lengths.astype(np.int64)
     kinds = {int, bool} if field.values == "masks" else {int}
     are_lists = set(map(type, column)) <= {list}
     if are_lists and set(map(type, chain.from_iterable(column))) <= kinds:
@@ -671,19 +656,25 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
     raise BadRecordError("in another record")
 
 
+def _read_how(options: ImportOptions) -> DocumentOptions:
+    """Return how records are read: one that is not UTF-8 is a bad record like others."""
+    policy, limit = options.on_bad_record, options.max_document_bytes
+    return DocumentOptions(encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit)
+
+
 def _iter_records(
     setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
 ) -> Iterator[IdBlock]:
     """Read the records of a range, each of them a document."""
-    policy, limit = setup.options.on_bad_record, setup.options.max_document_bytes
-    how = DocumentOptions(encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit)
     is_json = source_range.source.format in JSON_FORMATS  # tables were checked
     refused = _list_refused(setup.lists, setup.options) if is_json else {}
     reader = IdReader(setup.lists, refused)
     nothing = reader.read_all([[] for _ in setup.lists])[0]
     none = nothing._replace(lengths=ZERO, num_padding=ZERO)
     try:
-        for block in iter_records(source_range, [reader, *readers], how, on_read):
+        for block in iter_records(
+            source_range, [reader, *readers], _read_how(setup.options), on_read
+        ):
             found: Any = block.lists[0]
             if not isinstance(found, IdLists):  # they were read one by one
                 pieces = zip(*(each or none for each in found), strict=True)
@@ -741,21 +732,9 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
                 hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
             what = f"{kind} (begins with {quote(head[:8])}), expected ids alone"
             raise DataError(f"{path}: {what}", hint)
-    missing, hints = [], []
-    if dtype is None and not is_npy:
-        sizes = {name: np.dtype(name).itemsize for name in LIKELY_DTYPES}
-        fitting = [name for name, size in sizes.items() if not num_bytes % size][:2]
-        counts = [f"--dtype {name} ({num_bytes // sizes[name]:,} ids)" for name in fitting]
-        missing.append("--dtype")
-        hints.append(f"pass the type that wrote the file, probably {' or '.join(counts)}")
-    if eos is None:
-        missing.append("--eos")
-        hints.append(NO_EOS_HINT.removeprefix("pass " if hints else ""))
+    missing = ["--dtype"] * (dtype is None and not is_npy) + ["--eos"] * (eos is None)
     if missing:
-        if path.lower().endswith(".bin"):
-            hints.append("a .bin of Megatron needs its .idx beside it instead")
-        what = f"ids alone, expected {' and '.join(missing)}"
-        raise OptionError(f"{path}: {what}", "; and ".join(hints).replace("; and a .", "; a ."))
+        raise OptionError(f"{path}: ids alone, expected {' and '.join(missing)}", FLAT_HINT)
     found, offset = _read_npy(head, source) if is_npy else (np.dtype(dtype).newbyteorder("<"), 0)
     if dtype not in (None, found.name):
         what = f"--dtype {dtype}: {path} has {found.name} in its .npy header"
@@ -914,27 +893,17 @@ def _read_pair(source: Source) -> PairIndex:
     with naming_input(path):
         data = index_file.input.map(index_file.num_bytes)
     begin = data[: HEADER.size].tobytes()
-    if not begin.startswith(MAGIC):
+    if len(begin) < HEADER.size or not begin.startswith(MAGIC):
         found = quote(begin[: len(MAGIC)])
         raise DataError(f"{path}: begins with {found}, expected an indexed dataset ({MAGIC!r})")
-    if len(data) < HEADER.size:
-        raise DataError(f"{path}: {len(data):,} bytes, expected at least {HEADER.size}", PAIR_HINT)
     _, version, code, num_sequences, num_firsts = HEADER.unpack(begin)
-    if version != VERSION:
-        raise DataError(f"{path}: version {version}, expected {VERSION}")
-    if code not in DTYPE_OF_CODE:
-        kind, hint = (
-            (" (floating point)", "write the ids as int32") if code in FLOATS else ("", None)
-        )
+    if version != VERSION or code not in DTYPE_OF_CODE:
         known = ", ".join(f"{it} ({np.dtype(name)})" for it, name in DTYPE_OF_CODE.items())
-        what = f"dtype code {code}{kind}, expected that of an integer: {known}"
-        raise DataError(f"{path}: {what}", hint)
+        what = f"version {version}, dtype code {code}, expected {VERSION}, and an integer: {known}"
+        raise DataError(f"{path}: {what}", "write the ids as int32")
     expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
-    if num_sequences and len(data) == expected + num_sequences:
-        what = "has a mode for each sequence, as multimodal data, expected text"
-        raise DataError(f"{path}: {what}", hint="import the text alone")
     if len(data) != expected or not num_firsts:
-        what = f"{len(data):,} bytes, its header says {expected:,}"
+        what = f"{len(data):,} bytes, expected {expected:,} for sequences of text"
         raise DataError(f"{path}: {what}", PAIR_HINT)
     offset = HEADER.size + 4 * num_sequences
     index = PairIndex(
@@ -944,39 +913,33 @@ def _read_pair(source: Source) -> PairIndex:
         view_array(data, "<i8", count=num_firsts, offset=offset + 8 * num_sequences),
         source.num_bytes,
     )
-    for wrong in _iter_contradictions(index, source.path, path):
-        raise DataError(wrong, PAIR_HINT)
+    num_bytes = _count_bytes(index)
+    if num_bytes is None:
+        what = "its sequences or documents do not follow one another"
+        raise DataError(f"{path}: {what}", PAIR_HINT)
+    if num_bytes != source.num_bytes:
+        what = f"{source.num_bytes:,} bytes, {path} describes {num_bytes:,}"
+        raise DataError(f"{source.path}: {what}", PAIR_HINT)
     return index
 
 
-def _iter_contradictions(index: PairIndex, bin_path: str, path: str) -> Iterator[str]:
-    """Check a block of entries at a time: an index may be as large as the memory."""
-    size, num_sequences = index.dtype.itemsize, len(index.lengths)
-    num_tokens, block = 0, LIMITS.ids_per_block
-    for first in range(0, num_sequences, block):
-        lengths = index.lengths[first : first + block]
-        if lengths.min() < 0:
-            place = int(lengths.argmin())
-            yield f"{path}: sequence {first + place} has {lengths[place]} tokens"
-        ends = np.cumsum(lengths, dtype=np.int64) + num_tokens
-        begins, starts = (ends - lengths) * size, index.starts[first : first + block]
-        if (wrong := starts != begins).any():
-            place = int(wrong.argmax())
-            yield (
-                f"{path}: sequence {first + place} starts at byte {starts[place]:,}, expected "
-                f"{begins[place]:,}, where the one before ends"
-            )
-        num_tokens = int(ends[-1])
-    if index.num_bytes != num_tokens * size:
-        yield f"{bin_path}: {index.num_bytes:,} bytes, {path} describes {num_tokens * size:,}"
-    firsts = index.first_sequences
-    for first in range(0, len(firsts), block):
-        some = firsts[first : first + block + 1]
+def _count_bytes(index: PairIndex) -> int | None:
+    """Return the bytes of all sequences; None if one does not begin where the one before ends.
+
+    A block of entries at a time is checked: an index may be as large as the memory.
+    """
+    num_bytes, step, firsts = 0, LIMITS.ids_per_block, index.first_sequences
+    for first in range(0, len(index.lengths), step):
+        lengths = index.lengths[first : first + step]
+        starts = to_offsets(lengths) * index.dtype.itemsize + num_bytes
+        if lengths.min() < 0 or (index.starts[first : first + step] != starts[:-1]).any():
+            return None
+        num_bytes = int(starts[-1])
+    for first in range(0, len(firsts), step):
+        some = firsts[first : first + step + 1]
         if (some[1:] < some[:-1]).any():
-            yield f"{path}: the documents are not in the order of their sequences"
-    if firsts[0] != 0 or firsts[-1] != num_sequences:
-        found = f"the documents run from sequence {firsts[0]} to {firsts[-1]}"
-        yield f"{path}: {found}, expected 0 to {num_sequences}"
+            return None
+    return num_bytes if firsts[0] == 0 and firsts[-1] == len(index.lengths) else None
 
 
 def _cut_megatron(

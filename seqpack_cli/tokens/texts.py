@@ -67,10 +67,6 @@ class PromptText:
         made = _join(*texts)
         return [made.text, made]
 
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the options: nothing."""
         return {}
@@ -109,10 +105,6 @@ class MessagesText:
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return the text of a record; raises BadRecordError."""
         return [value for [value] in self.read_all([[value] for value in values])]
-
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
 
     def _read_tools(self, value: Any) -> Any:
         """Return the tools of a conversation, which some data sets have as JSON in a string."""
