@@ -113,7 +113,7 @@ def test_tables_that_differ_are_refused(place: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), "a.parquet")
     pq.write_table(pa.Table.from_pylist(rows).select(["input_ids"]), "b.parquet")
     for given, fragment in (
-        ({}, "no 'labels', a.parquet has it"),
+        ({}, "field 'labels' is missing or null"),
         ({"ignore_fields": ["labels"], "ids_field": "x"}, "'x' is double"),
         ({"ignore_fields": ["labels"], "ids_field": "y"}, "no column 'y'"),
         ({"ignore_fields": ["labels"], "keep": ["x"]}, "b.parquet: no column 'x'"),
@@ -122,9 +122,13 @@ def test_tables_that_differ_are_refused(place: Path) -> None:
             made = ImportOptions(vocab_size=100, **given)
             import_store(["a.parquet", "b.parquet"], "store", made, executor=HERE)
     write_pair(Path("c"), [[[1, 2]]], "int32")
-    made = ImportOptions(vocab_size=100, keep=["x"])
-    with pytest.raises(OptionError, match=r"c\.bin is megatron, expected records"):
-        import_store(["a.parquet", "c.bin"], "store", made, executor=HERE)
+    for given, fragment in (
+        ({"keep": ["x"]}, "the input is parquet, megatron, expected records"),
+        ({}, r"c\.bin: has ids without 'labels', which other sources have"),
+    ):
+        with pytest.raises(OptionError, match=fragment):
+            made = ImportOptions(vocab_size=100, **given)
+            import_store(["a.parquet", "c.bin"], "store", made, executor=HERE)
 
 
 def test_export_of_overlapping_sequences_is_imported_on_demand(place: Path) -> None:
@@ -298,7 +302,7 @@ def test_lists_of_any_integers_are_read_from_tables(place: Path, kind: pa.DataTy
     numbers = pa.array([1, 2, 3, None])
     table = pa.table({"input_ids": rows, "note": notes, "n": numbers})
     pq.write_table(table, "a.parquet", row_group_size=3)
-    with pytest.raises(DataError, match=r"a\.parquet:2: field 'input_ids' is null"):
+    with pytest.raises(DataError, match=r"a\.parquet:2: field 'input_ids' is missing or null"):
         import_store("a.parquet", "store", ImportOptions(vocab_size=100), executor=HERE)
     for keep, expected in (["note:text"], [[7, 8], [5, 6]]), (["n:int"], [[7, 8]]):
         made = ImportOptions(vocab_size=100, on_bad_record="skip", keep=keep)

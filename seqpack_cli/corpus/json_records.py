@@ -76,17 +76,6 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def iter_json_records(
-    source_range: SourceRange,
-    fields: Sequence[Field],
-    options: DocumentOptions,
-    on_read: OnRead | None,
-) -> Iterator[RawRecords]:
-    """Read the records of JSON lines, or of an array, block by block."""
-    for block in iter_raw_json(source_range, options.max_document_bytes, on_read):
-        yield make_json_records(block, source_range.source, fields, options)
-
-
 def make_json_records(
     block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
 ) -> RawRecords:
@@ -140,7 +129,6 @@ def read_columns(records: list[bytes], fields: Sequence[Field]) -> list[list[Any
     return columns
 
 
-@functools.lru_cache(maxsize=64)
 def _make_finder(name: str, is_optional: bool) -> Callable[[Any], Any]:
     """Return the function that finds a field in an object."""
     if "." in name:

@@ -26,14 +26,14 @@ from seqpack_cli.corpus.fields import (
 )
 from seqpack_cli.corpus.json_records import (
     JSON_FORMATS,
-    iter_json_records,
+    iter_raw_json,
     make_json_records,
     read_text,
 )
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange, check_text
 from seqpack_cli.corpus.streams import MARK, OnRead, RawBlock, iter_raw_records
-from seqpack_cli.corpus.table_records import TABLE_FORMATS, iter_csv_records, iter_table_records
+from seqpack_cli.corpus.table_records import iter_csv_records, iter_table_records
 from seqpack_cli.errors import DataError
 from seqpack_cli.files.places import URL_PATTERN
 from seqpack_cli.limits import LIMITS
@@ -79,7 +79,15 @@ def iter_records(
     """
     num_records = 0
     source, fields = source_range.source, list_fields(readers)
-    for raw in FORMATS[source.format](source_range, fields, options, on_read):
+    found: Iterator[RawRecords]
+    if source.format in BLOCKS:
+        iter_blocks, make = BLOCKS[source.format]
+        blocks = iter_blocks(source_range, options.max_document_bytes, on_read)
+        found = (make(block, source, fields, options) for block in blocks)
+    else:
+        iter_rows = iter_csv_records if source.format == "csv" else iter_table_records
+        found = iter_rows(source_range, fields, options, on_read)
+    for raw in found:
         yield _read_block(raw, source, readers, options, num_records)
         num_records += raw.num_records
 
@@ -100,8 +108,7 @@ def read_block_file(
     is_whole = start == 0 and end == source.num_bytes
     is_small = 0 < end <= min(LIMITS.read_bytes, options.max_document_bytes)
     is_plain = not source.compression and source.document != "paragraph"
-    make = {"text": make_text_records, "jsonl": make_json_records}.get(source.format)
-    if make is None or not (is_whole and is_small and is_plain):
+    if not (is_whole and is_small and is_plain and source.format in ("text", "jsonl")):
         return None
     data = source.input.read_block(end, source.modified)
     if data is None:
@@ -109,7 +116,7 @@ def read_block_file(
     check_text(data, source)
     records = [data] if source.document == "file" else data.removesuffix(b"\n").split(b"\n")
     block = RawBlock(records, 0, end, b"\r" in data)
-    raw = make(block, source, list_fields(readers), options)
+    raw = BLOCKS[source.format][1](block, source, list_fields(readers), options)
     return data, _read_block(raw, source, readers, options, 0)
 
 
@@ -209,17 +216,6 @@ def _read_rows(
     return list(map(list, zip(*rows, strict=True))), rejects
 
 
-def iter_text_records(
-    source_range: SourceRange,
-    fields: Sequence[Field],
-    options: DocumentOptions,
-    on_read: OnRead | None,
-) -> Iterator[RawRecords]:
-    """Read the lines, paragraphs or whole file of a text, block by block."""
-    for block in iter_raw_records(source_range, options.max_document_bytes, on_read):
-        yield make_text_records(block, source_range.source, fields, options)
-
-
 def make_text_records(
     block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
 ) -> RawRecords:
@@ -267,9 +263,8 @@ def _find_folder(source: Source) -> str:
     return name
 
 
-FORMATS = {
-    "text": iter_text_records,
-    **dict.fromkeys(JSON_FORMATS, iter_json_records),
-    **dict.fromkeys(TABLE_FORMATS, iter_table_records),
-    "csv": iter_csv_records,
+# How blocks of these formats are read, and records made of them.
+BLOCKS = {
+    "text": (iter_raw_records, make_text_records),
+    **dict.fromkeys(JSON_FORMATS, (iter_raw_json, make_json_records)),
 }

@@ -128,12 +128,13 @@ def check_column(
             two of that name.
     """
     kind: Any = None
+    with _naming_damage(source):  # names that are not UTF-8 fail here
+        likes = {inner.name: _make_like(inner.type) for inner in schema}
     for name in _split(field.name, schema.names):
         inside = list(schema if kind is None else kind if is_kind(kind, "struct") else ())
         found = [inner.type for inner in inside if inner.name == name]
         if not found and field.is_optional:
             return None
-        likes = {inner.name: _make_like(inner.type) for inner in schema}
         check_count(len(found), source.path, field, likes, fields)
         kind = found[0]
     if field.is_optional and is_kind(kind, "null"):
@@ -236,11 +237,11 @@ def _count_bytes(array: Any, limit: int) -> np.ndarray:
     """Return the bytes of each value, int64, for nested ones about, and only near the limit."""
     import pyarrow.compute as pc
 
-    if is_text(array.type):
-        sizes = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-    elif TYPES["integers"].accepts(array.type):
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        sizes = NUMBER_BYTES * lengths.astype(np.int64)
+    if is_text(array.type) or TYPES["integers"].accepts(array.type):
+        is_one = is_text(array.type)
+        lengths = (pc.binary_length if is_one else pc.list_value_length)(array)
+        sizes = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes *= 1 if is_one else NUMBER_BYTES
     elif array.nbytes <= limit:
         sizes = np.full(len(array), array.nbytes // len(array))
     else:
@@ -413,8 +414,6 @@ def _open_parquet(source: Source) -> Any:
             pre_buffer=False,
             page_checksum_verification=True,  # if the file has checksums
         )
-        for index in range(file.metadata.num_columns):
-            _ = file.schema.column(index).path  # names that are not UTF-8 fail here, not later
     return file
 
 
@@ -509,13 +508,7 @@ def _open_arrow(stream: Stream, source: Source) -> tuple[Any, bool]:
     with _naming_damage(source, "not Arrow, or damaged"):
         options = pa.ipc.IpcReadOptions(use_threads=False)
         reader = pa.ipc.open_stream(pa.PythonFile(stream, mode="r"), options=options)
-        _read_names(reader.schema)  # those that are not UTF-8 fail here, not later
     return reader, is_file
-
-
-def _read_names(fields: Iterable[Any]) -> list[Any]:
-    kinds = [(field.name, field.type) for field in fields]
-    return [_read_names(map(kind.field, range(kind.num_fields))) for _, kind in kinds]
 
 
 TABLES = {"parquet": _iter_parquet_arrays, "arrow": _iter_arrow_arrays}

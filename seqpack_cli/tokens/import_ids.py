@@ -67,7 +67,6 @@ from seqpack_cli.corpus.table_records import (
     TABLE_FORMATS,
     Stream,
     check_column,
-    is_list,
     read_schema,
 )
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
@@ -137,7 +136,7 @@ MIN_DOCUMENTS = 20  # of which more than half end as padded ones do
 MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 
 PACKED_HINT = "write one record per sequence, with a mask of 0 and 1"
-HINT_OF_VALUE = "pass --keep {0} to keep it as a column, or --ignore-field {0}"
+HINT_OF_VALUE = "pass --ignore-field {0}, or --keep {0} to keep it as a column"
 HOLE_HINT = "write the record without padding between its tokens"
 RANGE_HINT = (
     "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
@@ -156,14 +155,11 @@ PAIR_HINT = "copy the pair again, or make it again"
 
 NPY_MAGIC = b"\x93NUMPY"
 HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
-# Files of another kind; ids begin so by a chance of 1 in 10^14.
-LONG_MARKS = ("bzip2", "xz", "7z", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
-FOREIGN = {name: PATTERNS[name] for name in LONG_MARKS} | {
-    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
-    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
-    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
-    "Arrow": rb"ARROW1\0\0",
-}
+# Files of another kind; ids begin so by a chance of 1 in 10 million.
+FOREIGN = (
+    *("gzip", "bzip2", "xz", "zstd", "zip", "7z", "Parquet", "Arrow", "indexed dataset"),
+    *("HDF5", "SQLite", "PDF", "PNG"),
+)
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 ZERO = np.zeros(1, np.int64)
 
@@ -204,25 +200,14 @@ class IdBlock(NamedTuple):
         found: np.ndarray = to_offsets(self.lengths)[to_offsets(self.num_sequences)]
         return found
 
-    def reject(self, is_bad: np.ndarray, rejects: Sequence[Reject]) -> IdBlock:
-        """Return the block without the ids of some documents."""
-        is_kept = np.repeat(~is_bad, np.diff(self.offsets))
-        return self._replace(
-            ids=self.ids[is_kept],
-            lengths=self.lengths[np.repeat(~is_bad, self.num_sequences)],
-            num_sequences=np.where(is_bad, 0, self.num_sequences),
-            rejects=rejects,
-            targets=None if self.targets is None else self.targets[is_kept],
-            left_out={name: np.where(is_bad, 0, each) for name, each in self.left_out.items()},
-        )
-
 
 class IdFormat(NamedTuple):
     """How a format is read, cut and hashed."""
 
     iter_blocks: Callable[[ImportSetup, SourceRange, Sequence[Reader], OnRead], Iterator[IdBlock]]
     holds: str  # see OWN_OPTIONS
-    cut: Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]] | None = None
+    # The byte at which the first document ends at a byte or after it; None: records are cut so.
+    find_end: Callable[[ImportOptions, Source, int], int] | None = None
     # Hashes what an index says of a range, before the bytes of the range.
     hash_index: Callable[[SourceRange, OnRead], None] = lambda *_: None
 
@@ -292,7 +277,11 @@ def _import_sources(
     if unread := [name for name in dict.fromkeys(names) if name not in known]:
         shown = join_items(map(quote, unread))
         workers.progress.on_notice(f"not read: {shown}; --keep FIELD keeps one")
-    cuts = {name: functools.partial(it.cut, options) for name, it in FORMATS.items() if it.cut}
+    cuts = {
+        name: functools.partial(_cut, functools.partial(it.find_end, options))
+        for name, it in FORMATS.items()
+        if it.find_end
+    }
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))
     found = {f"{role}_field": lists[role].name if role in lists else None for role in ROLES}
     recorded = {**options.record(), **found, "keep": describe_kept(kept)}
@@ -341,21 +330,18 @@ def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
 def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
     """Raise OptionError if an option does not apply to the sources, or contradicts another."""
     formats = dict.fromkeys(source.format for source in sources)
-    held = {None, *(FORMATS[name].holds for name in formats)}
+    held = {FORMATS[name].holds for name in formats}
     for each in dataclasses.fields(options):
         value, holds = getattr(options, each.name), OWN_OPTIONS.get(each.name)
         is_recorded = each.name == "eos" and options.tokenizer is None
-        if holds not in held and value != each.default and not is_recorded:
+        is_used = {holds} == held if each.name == "keep" else holds in (None, *held)
+        if not is_used and value != each.default and not is_recorded:
             shown = value if isinstance(value, str | int) else value[0]
             what = f"the input is {join_items(formats)}, expected {holds}"
             flag = spell_flag(each)
-            raise OptionError(f"{flag} {shown}: {what}", hint=f"omit {flag}")
-    other = next((each for each in sources if FORMATS[each.format].holds != "records"), None)
-    if options.keep and other is not None:
-        raise OptionError(
-            f"--keep {options.keep[0]}: {other.path} is {other.format}, expected records",
-            hint="import it into a store of its own",
-        )
+            alone = f"import {holds} into a store of their own"
+            hint = alone if holds in held else f"omit {flag}"
+            raise OptionError(f"{flag} {shown}: {what}", hint)
 
 
 # Fields of records
@@ -412,40 +398,37 @@ def _find_fields(
         The fields with lists, by what they are; the columns to make; the names of all fields.
 
     Raises:
-        OptionError: the sources differ in their fields, or a field cannot be kept.
+        OptionError: records have targets and other sources have none, or a field cannot be kept.
         DataError: a field is missing or of another type, or the first records do not decide the
             kind of a kept field.
     """
     fields = _list_fields(options)
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
-    found, names = _sample_lines(lines, fields, options.max_document_bytes)
+    roles, names = _sample_lines(lines, fields, options.max_document_bytes)
     for source in records:
         if source.format in TABLE_FORMATS:
-            found[source], more = _check_table(source, fields, options)
+            found, more = _check_table(source, fields, options)
+            roles |= found
             names += more
-    roles = {IDS}.union(*found.values())
-    others = [each for each in sources if each not in records]
-    found |= dict.fromkeys(others, roles - TARGET_ROLES)
-    for source, some in found.items():
-        for role in sorted(roles - some):
-            has_it, name = next(each for each in found if role in found[each]), fields[role].name
-            what = f"no {quote(name)}, {has_it.path} has it; expected all sources to be alike"
-            hint = f"import them into two stores, or pass --ignore-field {name}"
-            raise OptionError(f"{source.path}: {what}", hint)
     columns = _choose_columns(records, options)
-    if not TARGET_ROLES.isdisjoint(roles):
+    if targets := roles & TARGET_ROLES:
+        if other := next((each for each in sources if each not in records), None):
+            name = fields[min(targets)].name
+            what = f"has ids without {quote(name)}, which other sources have"
+            hint = f"import it into a store of its own, or pass --ignore-field {name}"
+            raise OptionError(f"{other.path}: {what}", hint)
         columns.insert(0, PlannedColumn(TARGETS, "targets", values_from=ValuesFrom.TEXT))
     return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
 def _sample_lines(
     sources: Sequence[Source], fields: Mapping[str, Field], limit: int
-) -> tuple[dict[Source, set[str]], list[str]]:
-    """Return what the first records of JSON have of the fields, for one source, and all names."""
+) -> tuple[set[str], list[str]]:
+    """Return what the first records of JSON have of the fields, and the names of all fields."""
     wholes = [SourceRange(0, source, 0, source.num_bytes) for source in sources]
     blocks = chain.from_iterable(iter_raw_json(whole, limit, None) for whole in wholes)
-    roles, names = set(), dict[str, None]()
+    roles, names = {IDS}, dict[str, None]()
     for line in islice(chain.from_iterable(block.records for block in blocks), NUM_SAMPLES):
         with contextlib.suppress(ValueError, TypeError):
             record = dict(orjson.loads(line))
@@ -455,7 +438,7 @@ def _sample_lines(
                 for role, field in fields.items()
                 if not field.is_optional or find_optional(record, field.name) is not None
             }
-    return {sources[0]: roles} if roles else {}, list(names)
+    return roles, list(names)
 
 
 def _choose_columns(records: Sequence[Source], options: ImportOptions) -> list[PlannedColumn]:
@@ -487,14 +470,9 @@ def _check_table(
         hint = HINT_OF_VALUE.format(field.name) if field.is_optional else TOKENIZE
         if check_column(schema, field, source, fields.values(), hint) is not None:
             roles.add(role)
-    for option in check_keep(options.keep):
-        check_column(schema, Field(option.name, KEEP), source, ())
-    lists = [each.name for each in schema if is_list(each.type)]
-    wrong = {name: why for name, why in _list_refused(roles, options).items() if name in lists}
-    if EXPORTED in (schema.metadata or {}):
-        wrong |= {name: why for name, why in OF_EXPORTS.items() if name in schema.names}
-    for name, (what, hint) in wrong.items():
-        if name not in _list_taken(options):
+    is_export, taken = EXPORTED in (schema.metadata or {}), _list_taken(options)
+    for name, (what, hint) in OF_EXPORTS.items():
+        if is_export and name in schema.names and name not in taken:
             raise DataError(f"{source.path}: column {quote(name)}{what}", hint)
     return roles, schema.names
 
@@ -530,26 +508,15 @@ class IdReader:
         return [*self.lists.values(), *(Field(name, KEEP, "json", True) for name in self.refused)]
 
     def read_all(self, columns: Sequence[Any]) -> list[Any]:
-        """Return the ids of some records; raise BadRecordError if each must be read on its own."""
-        if any(values.count(None) < len(values) for values in columns[len(self.lists) :]):
-            raise BadRecordError("a field that may be refused")
-        return [self._join(columns)]
-
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """Return the ids of one record; raises BadRecordError."""
-        found = self._join([[value] for value in values])
-        others = zip(self.refused.items(), values[len(self.lists) :], strict=True)
-        for (name, (reason, hint)), value in others:
-            if isinstance(value, list):
-                raise BadRecordError(f"field {quote(name)}{reason}", hint)
-        return [found]
-
-    def _join(self, columns: Sequence[Any]) -> IdLists:
         """Join the lists of some records, and check them against each other.
 
         Raises:
             BadRecordError: there is something wrong; of one record, this says what.
         """
+        refused = columns[len(self.lists) :]
+        for (name, (reason, hint)), values in zip(self.refused.items(), refused, strict=True):
+            if list in set(map(type, values)):
+                raise BadRecordError(f"field {quote(name)}{reason}", hint)
         joined: dict[str, tuple[np.ndarray, np.ndarray]] = {
             role: _join_lists(self.lists[role], column)
             for role, column in zip(self.lists, columns, strict=False)
@@ -608,7 +575,11 @@ class IdReader:
         targets = None if targets is None else targets.view(np.uint8)
         if not is_token.all():
             ids, targets = ids[is_token], None if targets is None else targets[is_token]
-        return IdLists(ids, kept, lengths - kept, targets)
+        return [IdLists(ids, kept, lengths - kept, targets)]
+
+    def read(self, values: Sequence[Any]) -> list[Any]:
+        """Return the ids of one record; raises BadRecordError."""
+        return self.read_all([[value] for value in values])
 
 
 def _are_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
@@ -642,13 +613,11 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.fromiter(map(len, column), np.int64, len(column))
         with contextlib.suppress(OverflowError):  # an integer above 64 bits
             return np.fromiter(chain.from_iterable(column), np.int64, int(lengths.sum())), lengths
-    (value, *_), what, hint = column, f"field {quote(field.name)}", SKIP_HINT
-    if value is None and field.is_optional:
-        what, hint = f"{what} is missing or null", f"pass --ignore-field {field.name}"
-        raise BadRecordError(f"{what}, expected a list of integers, as other records have", hint)
+    value, what = column[0], f"field {quote(field.name)}"
     if type(value) is not list:
-        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else hint
-        raise BadRecordError(f"{what} is {quote_value(value)}, expected a list of integers", hint)
+        found = "missing or null" if value is None else quote_value(value)
+        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else SKIP_HINT
+        raise BadRecordError(f"{what} is {found}, expected a list of integers", hint)
     for number, entry in enumerate(value, 1):
         if type(entry) not in kinds or not -(2**63) <= entry < 2**63:
             found = f"entry {number} is {quote_value(entry)}, expected an integer of 64 bits"
@@ -666,10 +635,8 @@ def _iter_records(
     setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
 ) -> Iterator[IdBlock]:
     """Read the records of a range, each of them a document."""
-    is_json = source_range.source.format in JSON_FORMATS  # tables were checked
-    refused = _list_refused(setup.lists, setup.options) if is_json else {}
-    reader = IdReader(setup.lists, refused)
-    nothing = reader.read_all([[] for _ in setup.lists])[0]
+    reader = IdReader(setup.lists, _list_refused(setup.lists, setup.options))
+    nothing = reader.read_all([[] for _ in reader.fields])[0]
     none = nothing._replace(lengths=ZERO, num_padding=ZERO)
     try:
         for block in iter_records(
@@ -725,8 +692,8 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
     head_range = SourceRange(0, source, 0, min(num_bytes, HEAD_BYTES))
     head = b"".join(iter_raw_blocks(head_range, None))
     is_npy = head.startswith(NPY_MAGIC)
-    for kind, pattern in FOREIGN.items():
-        if re.match(pattern, head, re.DOTALL):
+    for kind in FOREIGN:
+        if re.match(PATTERNS[kind], head, re.DOTALL):
             hint = f"decompress it: {kind} -dc {shlex.quote(path)} > ids.bin"
             if kind not in COMPRESSION_OF_SUFFIX.values():
                 hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
@@ -765,31 +732,23 @@ def _read_npy(head: bytes, source: Source) -> tuple[np.dtype, int]:
     return found, file.tell()
 
 
-def _cut_flat(
-    options: ImportOptions, source: Source, room: int, part_bytes: int
-) -> list[tuple[int, int]]:
-    """Return the (start, end) bytes of ranges that end behind an end token."""
+def _find_end_token(options: ImportOptions, source: Source, byte: int) -> int:
+    """Return where the first document ends at a byte or after it.
+
+    That is the end of the file if the document is larger than the limit, which is an error later.
+    """
     dtype, offset, eos = _read_layout(source, options.dtype, options.eos)
     size = dtype.itemsize
-
-    def find_end(byte: int) -> int:
-        """Return where the first document ends at a byte or after it.
-
-        That is the end of the file if the document is larger than the limit, which is an error
-        later.
-        """
-        start = offset + max(0, -(-(byte - offset) // size) - 1) * size
-        last = min(source.num_bytes, start + options.max_document_bytes + size)
-        step = max(LIMITS.seek_bytes // size, 1) * size
-        for first in range(start, last, step):
-            searched = SourceRange(0, source, first, min(first + step, last))
-            data = b"".join(iter_raw_blocks(searched, None))
-            found = np.flatnonzero(np.frombuffer(data, dtype) == eos)
-            if len(found):
-                return first + (int(found[0]) + 1) * size
-        return source.num_bytes
-
-    return cut_where(find_end, source, room, part_bytes)
+    start = offset + max(0, byte - offset - 1) // size * size
+    last = min(source.num_bytes, start + options.max_document_bytes + size)
+    step = max(LIMITS.seek_bytes // size, 1) * size
+    for first in range(start, last, step):
+        searched = SourceRange(0, source, first, min(first + step, last))
+        data = b"".join(iter_raw_blocks(searched, None))
+        found = np.flatnonzero(np.frombuffer(data, dtype) == eos)
+        if len(found):
+            return first + (int(found[0]) + 1) * size
+    return source.num_bytes
 
 
 def _iter_flat(
@@ -942,17 +901,11 @@ def _count_bytes(index: PairIndex) -> int | None:
     return num_bytes if firsts[0] == 0 and firsts[-1] == len(index.lengths) else None
 
 
-def _cut_megatron(
-    options: ImportOptions, source: Source, room: int, part_bytes: int
-) -> list[tuple[int, int]]:
-    """Return the (start, end) bytes of ranges of whole documents."""
+def _find_end_of_pair(options: ImportOptions, source: Source, byte: int) -> int:
+    """Return where the first document begins at a byte or after it."""
     del options  # the index says everything
     index = _read_pair(source)
-
-    def find_end(byte: int) -> int:
-        return index.find_start(index.find_document(byte))
-
-    return cut_where(find_end, source, room, part_bytes)
+    return index.find_start(index.find_document(byte))
 
 
 def _hash_index(source_range: SourceRange, update: OnRead) -> None:
@@ -1000,8 +953,8 @@ def _iter_megatron(
 
 
 FORMATS = {
-    "megatron": IdFormat(_iter_megatron, "documents", _cut_megatron, _hash_index),
-    "flat": IdFormat(_iter_flat, "ids alone", _cut_flat),
+    "megatron": IdFormat(_iter_megatron, "documents", _find_end_of_pair, _hash_index),
+    "flat": IdFormat(_iter_flat, "ids alone", _find_end_token),
     **dict.fromkeys(("jsonl", "json", "parquet", "arrow"), IdFormat(_iter_records, "records")),
 }
 
@@ -1019,6 +972,13 @@ def hash_input(source_range: SourceRange) -> str:
 
 
 # Parts
+
+
+def _cut(
+    find_end: Callable[[Source, int], int], source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of ranges of whole documents."""
+    return cut_where(functools.partial(find_end, source), source, room, part_bytes)
 
 
 def _make_parts(
@@ -1090,16 +1050,24 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
     if ids.min(initial=0) >= 0 and ids.max(initial=0) <= max_id:
         return block
     outside = np.flatnonzero((ids > max_id) | (ids < 0))
-    is_bad, rejects = np.zeros(len(block.num_sequences), bool), list(block.rejects)
+    is_kept, rejects = np.ones(len(block.num_sequences), bool), list(block.rejects)
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
-    is_bad[bad] = True
+    is_kept[bad] = False
     for document, place in zip(bad.tolist(), outside[firsts].tolist(), strict=True):
         where = f"token {place - int(offsets[document]) + 1} has id {ids[place]}"
         reason = f"{where}, expected ids from 0 to {max_id:,}"
         if setup.options.on_bad_record == "error":
             raise DataError(f"{block.find_place(document)}: {reason}", RANGE_HINT)
         rejects.append(Reject(num_before + document, None, reason))
-    return block.reject(is_bad, sorted(rejects, key=lambda each: each.record))
+    of_tokens = np.repeat(is_kept, np.diff(offsets))
+    return block._replace(
+        ids=ids[of_tokens],
+        lengths=block.lengths[np.repeat(is_kept, block.num_sequences)],
+        num_sequences=block.num_sequences * is_kept,
+        rejects=sorted(rejects),
+        targets=None if block.targets is None else block.targets[of_tokens],
+        left_out={name: each * is_kept for name, each in block.left_out.items()},
+    )
 
 
 def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
@@ -1134,12 +1102,11 @@ def _count_ends(facts: Counter[str], block: IdBlock, affix_ids: Mapping[str, int
     ids, offsets = block.ids, block.offsets
     facts["largest_id"] = max(facts["largest_id"], int(ids.max(initial=0)))
     lengths = np.diff(offsets)
-    starts, ends = offsets[:-1][lengths > 0], offsets[1:][lengths > 0]
-    for (role, id_), places in zip(affix_ids.items(), (starts, ends - 1), strict=True):
-        if id_ is not None:
-            facts[f"num_with_{role}"] += int((ids[places] == id_).sum())
-    ends = offsets[1:][lengths > 1]
-    twice = ends[ids[ends - 1] == ids[ends - 2]]
+    ends = {"bos": offsets[:-1][lengths > 0], "eos": offsets[1:][lengths > 0] - 1}
+    for role, places in ends.items():
+        facts[f"num_with_{role}"] += int((ids[places] == affix_ids[role]).sum())
+    lasts = offsets[1:][lengths > 1]
+    twice = lasts[ids[lasts - 1] == ids[lasts - 2]]
     if len(twice) and not facts["num_ending_twice"]:
         facts["ending_twice_id"] = int(ids[twice[0] - 1])
     facts["num_ending_twice"] += len(twice)
