@@ -7,7 +7,6 @@ fails, one record after another, which finds the bad one.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,17 +214,6 @@ def decode(record: bytes, encoding_errors: str) -> str:
         raise BadEncodingError(byte, error.start, is_binary=b"\0" in record) from error
 
 
-def check_unicode(name: str, value: Any) -> None:
-    """Raise BadRecordError if the value of a field has a lone surrogate, in a list too."""
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-    found = re.search("[\ud800-\udfff]", text) if isinstance(text, str) else None
-    if found is not None:
-        mark = f"\\u{ord(found[0]):04x}"
-        raise BadRecordError(
-            f"field {quote(name)} has the lone surrogate {mark}, expected Unicode text"
-        )
-
-
 def oversized_error(place: str, limit: int) -> DataError:
     """Return the error about a document above the limit."""
     return DataError(
@@ -248,18 +236,31 @@ def missing_field_error(
         fields: all that are read.
     """
     name, option, *_ = field
-    taken = [each.name for each in fields if each.option != KEEP]
     inside = [
         f"{outer}.{key}" for outer, value in found.items() if type(value) is dict for key in value
     ]
     names = [*found, *inside]
     similar = get_close_matches(name, filter(str.isprintable, names), cutoff=SIMILAR)
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
-    hint = SKIP_HINT if kind == "field" else None
-    likely = _find_likely(option, found, similar, taken)
+    taken = [each.name for each in fields if each.option != KEEP]
+    kind_of_value = list if option in (MESSAGES_FIELD, IDS_FIELD) else str
+    sizes = {
+        each: len(value)
+        for each, value in found.items()
+        if isinstance(value, kind_of_value)
+        and each not in taken
+        and each.isprintable()
+        # ids are numbers
+        and not (option == IDS_FIELD and any(isinstance(x, str | list | dict) for x in value[:1]))
+    }
+    if option in OTHERS or (similar and option != TEXT_FIELD):
+        likely = next(iter(similar), None)
+    else:
+        likely = max(sizes, key=lambda each: (each == "text", sizes[each]), default=None)
     is_text = option not in (*OTHERS, IDS_FIELD)
     messages = find_conversation(found) if is_text and likely not in similar else None
     is_readable = any(isinstance(value, str) or is_conversation(value) for value in found.values())
+    hint = SKIP_HINT if kind == "field" else None
     if option == IDS_FIELD and likely is None and is_readable:
         hint = TOKENIZE
     elif messages is not None and likely != "text":
@@ -303,24 +304,3 @@ def hint_about(value: Any, name: str, option: str) -> str | None:
     if not is_conversation(value):
         return None
     return JOIN_HINT if option in PAIR_OPTIONS else propose_messages(name)
-
-
-def _find_likely(
-    option: str, found: Mapping[str, Any], similar: Sequence[str], taken: Sequence[str]
-) -> str | None:
-    """Return the field that is probably meant, if any."""
-    if option != TEXT_FIELD and similar:
-        return similar[0]
-    if option in OTHERS:
-        return None
-    kind = list if option in (MESSAGES_FIELD, IDS_FIELD) else str
-    sizes = {
-        name: len(value)
-        for name, value in found.items()
-        if isinstance(value, kind)
-        and name not in taken
-        and name.isprintable()
-        # ids are numbers
-        and not (option == IDS_FIELD and any(isinstance(x, str | list | dict) for x in value[:1]))
-    }
-    return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)

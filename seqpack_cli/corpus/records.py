@@ -22,7 +22,6 @@ from seqpack_cli.corpus.fields import (
     Field,
     RawRecords,
     Reader,
-    check_unicode,
 )
 from seqpack_cli.corpus.json_records import (
     JSON_FORMATS,
@@ -34,7 +33,7 @@ from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange, check_text
 from seqpack_cli.corpus.streams import MARK, OnRead, RawBlock, iter_raw_records
 from seqpack_cli.corpus.table_records import iter_csv_records, iter_table_records
-from seqpack_cli.errors import DataError
+from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.places import URL_PATTERN
 from seqpack_cli.limits import LIMITS
 
@@ -259,7 +258,11 @@ def _find_folder(source: Source) -> str:
     name = path.rpartition("/")[0].rpartition("/")[2]
     if not name:
         raise BadRecordError("the file is in no folder, expected one with a name")
-    check_unicode(FOLDER_FIELD, name)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        reason = f"field {FOLDER_FIELD!r} is {quote(name)}, expected Unicode text"
+        raise BadRecordError(reason) from error
     return name
 
 

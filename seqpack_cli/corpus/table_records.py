@@ -339,7 +339,7 @@ def _iter_parquet_arrays(
                 rows = _choose_rows(count, _count_group_bytes(file, groups, names))
                 for batch in file.iter_batches(rows, groups, names, use_threads=False):
                     if len(batch):
-                        yield num_rows + num_found, _take_columns(batch, columns)
+                        yield num_rows + num_found, [_take_column(batch, each) for each in columns]
                     num_found += len(batch)
             if num_found != count:  # pyarrow stops without an error at some damaged pages
                 raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {count:,})")
@@ -361,23 +361,19 @@ def _choose_rows(num_rows: int, num_bytes: int) -> int:
     return min(LIMITS.rows_per_batch, max(1, num_rows * LIMITS.batch_bytes // max(1, num_bytes)))
 
 
-def _take_columns(batch: Any, columns: Sequence[str | None]) -> list[Any]:
-    """Return columns of a batch, dictionaries spelled out; one that is missing is null."""
+def _take_column(batch: Any, column: str | None) -> Any:
+    """Return a column of a batch, a dictionary spelled out; one that is missing is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: dict[str | None, Any] = {None: pa.nulls(len(batch))}
-    for column in columns:
-        if column is not None and column not in found:
-            name, *inner = _split(column, batch.schema.names)
-            values = batch.column(name)
-            values = pc.struct_field(values, inner) if inner else values
-            if is_text(values.type):
-                values = values.cast(pa.large_string(), safe=False)
-            found[column] = (
-                values.dictionary_decode() if is_kind(values.type, "dictionary") else values
-            )
-    return [found[column] for column in columns]
+    if column is None:
+        return pa.nulls(len(batch))
+    name, *inner = _split(column, batch.schema.names)
+    values = batch.column(name)
+    values = pc.struct_field(values, inner) if inner else values
+    if is_text(values.type):
+        return values.cast(pa.large_string(), safe=False)
+    return values.dictionary_decode() if is_kind(values.type, "dictionary") else values
 
 
 def _import_pyarrow(source: Source) -> Any:
@@ -472,7 +468,7 @@ def _iter_arrow_arrays(
             rows = _choose_rows(len(batch), sum(array.nbytes for array in arrays))
             for start in range(0, len(batch), rows):
                 piece = batch.slice(start, rows)
-                yield num_rows, _take_columns(piece, columns)
+                yield num_rows, [_take_column(piece, each) for each in columns]
                 num_rows += len(piece)
     if stream.is_at_end:
         raise DataError(f"{source.path}: truncated, expected the end of the stream", COPY_HINT)

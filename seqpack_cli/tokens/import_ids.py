@@ -58,6 +58,7 @@ from seqpack_cli.corpus.sources import (
     SourceRange,
 )
 from seqpack_cli.corpus.streams import (
+    MARK,
     OnRead,
     check_unchanged,
     iter_raw_blocks,
@@ -431,7 +432,7 @@ def _sample_lines(
     roles, names = {IDS}, dict[str, None]()
     for line in islice(chain.from_iterable(block.records for block in blocks), NUM_SAMPLES):
         with contextlib.suppress(ValueError, TypeError):
-            record = dict(orjson.loads(line))
+            record = dict(orjson.loads(line.removeprefix(MARK)))
             names |= dict.fromkeys(record)
             roles |= {
                 role
@@ -928,10 +929,9 @@ def _iter_megatron(
     stream = Stream(iter_raw_blocks(source_range, on_read))
     first, last = index.find_documents(source_range)
     while first < last:
+        near = source_range._replace(end=index.find_start(first) + LIMITS.read_bytes)
         stop = min(first + LIMITS.sequences_per_block, last)
-        begin = index.find_start(first)
-        if index.find_start(stop) > begin + LIMITS.read_bytes:  # a long document is read alone
-            stop = max(index.find_document(begin + LIMITS.read_bytes + 1) - 1, first + 1)
+        stop = min(stop, max(first + 1, index.find_documents(near)[1]))
         firsts = index.first_sequences[first : stop + 1].astype(np.int64)
         lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
         ends = to_offsets(lengths)[firsts - firsts[0]] * index.dtype.itemsize
