@@ -45,6 +45,9 @@ FOLDER_FIELD = "folder"  # the one field of a text file that is one document
 class BadRecordError(Exception):
     """A record cannot be read; the caller adds the place."""
 
+    policy = "on_bad_record"  # the option that says what to do
+    byte = 0  # the place of the fault in the record
+
     def __init__(self, reason: str, hint: str | None = SKIP_HINT) -> None:
         super().__init__(reason, hint)
         self.reason = reason
@@ -53,6 +56,8 @@ class BadRecordError(Exception):
 
 class BadEncodingError(BadRecordError):
     """A record is not UTF-8; `byte` is the place of the first wrong byte in it."""
+
+    policy = "encoding_errors"
 
     def __init__(self, found: int, byte: int, *, is_binary: bool = False) -> None:
         super().__init__(
@@ -148,23 +153,21 @@ class FieldText:
 
 @dataclass(frozen=True)
 class ValueReader:
-    """Read the values of a field as they are."""
+    """Read the values of a field to keep as they are."""
 
-    field: Field
+    name: str
     num_lists = 1
 
     @property
     def fields(self) -> tuple[Field]:
         """The one field."""
-        return (self.field,)
+        return (Field(self.name, KEEP),)
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the values."""
         return list(columns)
 
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """Return the value."""
-        return list(values)
+    read = read_all
 
 
 def join_words(

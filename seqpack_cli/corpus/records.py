@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from seqpack_cli.corpus.fields import (
     FOLDER_FIELD,
     KEEP,
-    BadEncodingError,
     BadRecordError,
     Field,
     RawRecords,
     Reader,
+    ValueReader,
 )
 from seqpack_cli.corpus.json_records import (
     JSON_FORMATS,
@@ -53,7 +53,6 @@ class Reject(NamedTuple):
 class RecordBlock(NamedTuple):
     """Some records of a source, in order."""
 
-    source: Source
     lists: list[list[Any]]  # of all readers; None for a record that is rejected or blank
     rejects: list[Reject]
     num_records: int
@@ -87,7 +86,7 @@ def iter_records(
         iter_rows = iter_csv_records if source.format == "csv" else iter_table_records
         found = iter_rows(source_range, fields, options, on_read)
     for raw in found:
-        yield _read_block(raw, source, readers, options, num_records)
+        yield _read_block(raw, readers, options, num_records)
         num_records += raw.num_records
 
 
@@ -116,24 +115,24 @@ def read_block_file(
     records = [data] if source.document == "file" else data.removesuffix(b"\n").split(b"\n")
     block = RawBlock(records, 0, end, b"\r" in data)
     raw = BLOCKS[source.format][1](block, source, list_fields(readers), options)
-    return data, _read_block(raw, source, readers, options, 0)
+    return data, _read_block(raw, readers, options, 0)
 
 
 def sample_records(
-    sources: Sequence[Source], readers: Sequence[Reader], options: DocumentOptions
+    sources: Sequence[Source], names: Sequence[str], options: DocumentOptions
 ) -> list[list[Any]]:
-    """Return the lists that readers make of the first records.
+    """Return the values of some fields in the first records.
 
     These are the first NUM_SAMPLES, or fewer if they are long: after NUM_SAMPLE_BYTES of text no
-    more are read unless one of the lists has no value yet.
+    more are read unless one of the fields has no value yet.
 
     Raises:
         DataError: a record cannot be read and is not to be skipped, or a column is missing.
         MachineError: the package for a format is not installed.
     """
-    found: list[list[Any]] = [[] for reader in readers for _ in range(reader.num_lists)]
+    readers, found = list(map(ValueReader, names)), [list[Any]() for _ in names]
     num_bytes = num_records = 0
-    for index, source in enumerate(sources):
+    for index, source in enumerate(sources if names else ()):
         whole = SourceRange(index, source, 0, source.num_bytes)
         for block in iter_records(whole, readers, options, None):
             for sample, more in zip(found, block.lists, strict=True):
@@ -152,11 +151,7 @@ def list_fields(readers: Sequence[Reader]) -> list[Field]:
 
 
 def _read_block(
-    raw: RawRecords,
-    source: Source,
-    readers: Sequence[Reader],
-    options: DocumentOptions,
-    num_before: int,
+    raw: RawRecords, readers: Sequence[Reader], options: DocumentOptions, num_before: int
 ) -> RecordBlock:
     """Read raw records before which a number of records of their range was read."""
     rejects: list[Reject] = []
@@ -164,7 +159,7 @@ def _read_block(
         lists = _read_lists(raw.read_columns(), readers)
     except BAD:
         lists, rejects = _read_rows(raw, readers, options, num_before)
-    return RecordBlock(source, lists, rejects, raw.num_records, raw.num_bytes, raw.find_place)
+    return RecordBlock(lists, rejects, raw.num_records, raw.num_bytes, raw.find_place)
 
 
 def _deal(values: Sequence[Any], readers: Sequence[Reader]) -> Iterator[tuple[Reader, Any]]:
@@ -202,14 +197,11 @@ def _read_rows(
                 found = [reader.read(own) for reader, own in _deal(values, readers)]
                 row = list(chain.from_iterable(found))
         except BadRecordError as error:
-            is_encoding = isinstance(error, BadEncodingError)
-            policy = options.encoding_errors if is_encoding else options.on_bad_record
-            inside = error.byte if isinstance(error, BadEncodingError) else 0
-            if policy != "skip":
-                place = raw.find_place(index, inside)
+            if getattr(options, error.policy) != "skip":
+                place = raw.find_place(index, error.byte)
                 raise DataError(f"{place}: {error.reason}", hint=error.hint) from error
             start = raw.find_byte(index)
-            byte = None if start is None else start + inside
+            byte = None if start is None else start + error.byte
             rejects.append(Reject(num_before + index, byte, error.reason))
         rows.append(row)
     return list(map(list, zip(*rows, strict=True))), rejects

@@ -257,6 +257,8 @@ def _to_python(values: Any, field: Field) -> list[Any]:
     """
     if is_kind(values.type, "integer", "floating") and not values.null_count:
         return list(values.to_numpy(zero_copy_only=False).tolist())
+    if values.null_count == len(values):
+        return [None] * len(values)
     found = values.to_pylist()
     return [_to_json(each, values.type) for each in found] if field.values == "json" else found
 

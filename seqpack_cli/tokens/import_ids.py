@@ -17,7 +17,6 @@ import io
 import re
 import shlex
 import time
-import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from seqpack_cli.corpus.fields import (
     BadRecordError,
     Field,
     Reader,
-    ValueReader,
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, list_inputs
@@ -445,8 +443,7 @@ def _sample_lines(
 def _choose_columns(records: Sequence[Source], options: ImportOptions) -> list[PlannedColumn]:
     """Return the columns of kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
-    readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
-    kept = sample_records(records if keep else (), readers, _read_how(options))
+    kept = sample_records(records, [option.name for option in keep], _read_how(options))
     for option, values in zip(keep, kept, strict=True):
         is_list = option.kind is None and any(isinstance(value, list) for value in values)
         if is_list or (option.kind is not None and KINDS[option.kind].is_per_token):
@@ -721,7 +718,7 @@ def _read_npy(head: bytes, source: Source) -> tuple[np.dtype, int]:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = "read_array_header_1_0" if is_first else "read_array_header_2_0"
         shape, _, found = getattr(np.lib.format, read)(file)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+    except Exception as error:  # numpy raises six kinds
         raise DataError(f"{path}: .npy header, {str(error)[:60]}", NPY_HINT) from error
     if found.kind not in "iu" or len(shape) != 1:
         what = f".npy array of {quote(found.str)} and shape {shape}"
@@ -988,13 +985,12 @@ def _make_parts(
     receipts = find_finished(
         run, tasks, {**RECEIPT_FIELDS, **dict.fromkeys(FACTS, int)}, workers, hash_input
     )
-    ranges = chain.from_iterable(task.ranges for task in tasks)
-    has_records = any(FORMATS[each.source.format].holds == "records" for each in ranges)
-    are_chosen = workers.executor.num_workers is not None or not workers.are_local
+    held = {FORMATS[each.source.format].holds for task in tasks for each in task.ranges}
+    is_free = workers.executor.num_workers is None and workers.are_local
 
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
         num_processes, num_threads = share_cores(workers, waiting)[0], 1
-        if not has_records and not are_chosen:  # threads need no second to start, nor Python's lock
+        if is_free and "records" not in held:  # threads start at once, and need no Python's lock
             num_processes, num_threads = 1, min(MAX_THREADS, count_cores(), len(waiting))
         made = functools.partial(import_part, setup)
         return workers.run(made, waiting, max_processes=num_processes, num_threads=num_threads)
@@ -1104,7 +1100,8 @@ def _count_ends(facts: Counter[str], block: IdBlock, affix_ids: Mapping[str, int
     lengths = np.diff(offsets)
     ends = {"bos": offsets[:-1][lengths > 0], "eos": offsets[1:][lengths > 0] - 1}
     for role, places in ends.items():
-        facts[f"num_with_{role}"] += int((ids[places] == affix_ids[role]).sum())
+        if affix_ids[role] is not None:  # numpy compares with None as Python does, slowly
+            facts[f"num_with_{role}"] += int((ids[places] == affix_ids[role]).sum())
     lasts = offsets[1:][lengths > 1]
     twice = lasts[ids[lasts - 1] == ids[lasts - 2]]
     if len(twice) and not facts["num_ending_twice"]:
