@@ -212,6 +212,12 @@ def test_import_notes_what_looks_odd(place: Path) -> None:
     assert any("1 end with id 258 (eos)" in each for each in notes), notes
 
 
+def test_first_record_behind_a_byte_order_mark_says_which_fields_there_are(place: Path) -> None:
+    Path("a.jsonl").write_bytes(b'\xef\xbb\xbf{"input_ids": [5, 7], "labels": [-100, 7]}\n')
+    manifest, _ = import_store("a.jsonl", "store", ImportOptions(vocab_size=9), executor=HERE)
+    assert manifest["ledger"]["num_target_tokens"] == 1
+
+
 def change(data: bytes, *changes: tuple[int, bytes]) -> bytes:
     """Return bytes of which some are others."""
     found = bytearray(data)

@@ -263,6 +263,21 @@ def _to_python(values: Any, field: Field) -> list[Any]:
     return [_to_json(each, values.type) for each in found] if field.values == "json" else found
 
 
+def flatten_lists(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of numbers as one array, not copied, and the length of each.
+
+    Raises:
+        BadRecordError: a list or a number is null.
+    """
+    import pyarrow.compute as pc
+
+    values, lengths = array.flatten(), pc.list_value_length(array)
+    if lengths.null_count or values.null_count:
+        raise BadRecordError("a null")
+    lengths = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return values.to_numpy(zero_copy_only=False), lengths
+
+
 def _read_value(values: Any, field: Field, encoding_errors: str) -> Any:
     """Convert the one value of an array; raises BadEncodingError if it is not UTF-8."""
     import pyarrow as pa

@@ -66,6 +66,7 @@ from seqpack_cli.corpus.table_records import (
     TABLE_FORMATS,
     Stream,
     check_column,
+    flatten_lists,
     read_schema,
 )
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
@@ -596,15 +597,7 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
         BadRecordError: there is something else; of one record, this says what.
     """
     if not isinstance(column, list):
-        import pyarrow.compute as pc
-
-        values = column.flatten()
-        if column.null_count or values.null_count:
-            raise BadRecordError("a null")
-        lengths, values = (
-            each.to_numpy(zero_copy_only=False) for each in (pc.list_value_length(column), values)
-        )
-        return values, lengths.astype(np.int64)
+        return flatten_lists(column)
     kinds = {int, bool} if field.values == "masks" else {int}
     are_lists = set(map(type, column)) <= {list}
     if are_lists and set(map(type, chain.from_iterable(column))) <= kinds:
