@@ -7,10 +7,9 @@ fails, one record after another, which finds the bad one.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +45,9 @@ FOLDER_FIELD = "folder"  # the one field of a text file that is one document
 class BadRecordError(Exception):
     """A record cannot be read; the caller adds the place."""
 
+    policy = "on_bad_record"  # the option that says what to do
+    byte = 0  # the place of the fault in the record
+
     def __init__(self, reason: str, hint: str | None = SKIP_HINT) -> None:
         super().__init__(reason, hint)
         self.reason = reason
@@ -55,11 +57,19 @@ class BadRecordError(Exception):
 class BadEncodingError(BadRecordError):
     """A record is not UTF-8; `byte` is the place of the first wrong byte in it."""
 
+    policy = "encoding_errors"
+
     def __init__(self, found: int, byte: int, *, is_binary: bool = False) -> None:
         super().__init__(
             f"byte {found:#04x}, expected UTF-8", hint=BINARY_HINT if is_binary else ENCODING_HINT
         )
         self.byte = byte
+
+
+class Spelled(str):
+    """A field of CSV, which has no type of its own."""
+
+    __slots__ = ()
 
 
 class Field(NamedTuple):
@@ -69,6 +79,21 @@ class Field(NamedTuple):
     option: str  # which asks for it
     values: str = "kept"  # the types of columns that can hold it: see `table_records.TYPES`
     is_optional: bool = False  # its value is None where a record lacks it
+    parse: Callable[[str], Any] = Spelled  # the value that CSV spells, of a field to keep
+
+
+class RawRecords(NamedTuple):
+    """Some records of a source, in order, before they are read."""
+
+    num_records: int
+    num_bytes: int  # of the text, approximately
+    # The values of each field; raises one of BAD if a record is bad or blank.
+    read_columns: Callable[[], list[list[Any]]]
+    # The fields of one record, None for a blank one; raises BadRecordError.
+    read_row: Callable[[int], list[Any] | None]
+    find_place: Callable[..., str]  # "path:line" of a record, or of a byte in it
+    # The byte of the text at which a record begins; a row of Parquet or Arrow has none.
+    find_byte: Callable[[int], int | None] = lambda _: None
 
 
 class Reader(Protocol):
@@ -92,9 +117,6 @@ class Reader(Protocol):
 
     def read(self, values: Sequence[Any]) -> list[Any]:
         """Return a value for each list from those of one record; raises BadRecordError."""
-
-    def parse(self, spelled: str) -> Any:
-        """Return the value that a field of CSV spells."""
 
 
 @dataclass(frozen=True)
@@ -128,40 +150,24 @@ class FieldText:
         """Return the text; raises BadRecordError."""
         return [join_words(values[0], self.name, takes_words=self.takes_words)]
 
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
-
-class Spelled(str):
-    """A field of CSV, which has no type of its own."""
-
-    __slots__ = ()
-
 
 @dataclass(frozen=True)
 class ValueReader:
-    """Read the values of a field as they are."""
+    """Read the values of a field to keep as they are."""
 
-    field: Field
+    name: str
     num_lists = 1
 
     @property
     def fields(self) -> tuple[Field]:
         """The one field."""
-        return (self.field,)
+        return (Field(self.name, KEEP),)
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the values."""
         return list(columns)
 
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """Return the value."""
-        return list(values)
-
-    def parse(self, spelled: str) -> Any:
-        """Return the text, marked."""
-        return Spelled(spelled)
+    read = read_all
 
 
 def join_words(
@@ -211,17 +217,6 @@ def decode(record: bytes, encoding_errors: str) -> str:
         raise BadEncodingError(byte, error.start, is_binary=b"\0" in record) from error
 
 
-def check_unicode(name: str, value: Any) -> None:
-    """Raise BadRecordError if the value of a field has a lone surrogate, in a list too."""
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-    found = re.search("[\ud800-\udfff]", text) if isinstance(text, str) else None
-    if found is not None:
-        mark = f"\\u{ord(found[0]):04x}"
-        raise BadRecordError(
-            f"field {quote(name)} has the lone surrogate {mark}, expected Unicode text"
-        )
-
-
 def oversized_error(place: str, limit: int) -> DataError:
     """Return the error about a document above the limit."""
     return DataError(
@@ -231,7 +226,7 @@ def oversized_error(place: str, limit: int) -> DataError:
 
 
 def missing_field_error(
-    kind: str, option: str, name: str, found: Mapping[str, Any], *, taken: Sequence[str] = ()
+    kind: str, field: Field, found: Mapping[str, Any], fields: Iterable[Field]
 ) -> BadRecordError:
     """Return the error about a missing field, whose hint names the one that is probably meant.
 
@@ -240,21 +235,35 @@ def missing_field_error(
 
     Args:
         kind: "field" or "column".
-        option: which asks for the field.
         found: the fields that are there, and their values.
-        taken: fields that other options ask for.
+        fields: all that are read.
     """
+    name, option, *_ = field
     inside = [
         f"{outer}.{key}" for outer, value in found.items() if type(value) is dict for key in value
     ]
     names = [*found, *inside]
     similar = get_close_matches(name, filter(str.isprintable, names), cutoff=SIMILAR)
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
-    hint = SKIP_HINT if kind == "field" else None
-    likely = _find_likely(option, found, similar, taken)
+    taken = [each.name for each in fields if each.option != KEEP]
+    kind_of_value = list if option in (MESSAGES_FIELD, IDS_FIELD) else str
+    sizes = {
+        each: len(value)
+        for each, value in found.items()
+        if isinstance(value, kind_of_value)
+        and each not in taken
+        and each.isprintable()
+        # ids are numbers
+        and not (option == IDS_FIELD and any(isinstance(x, str | list | dict) for x in value[:1]))
+    }
+    if option in OTHERS or (similar and option != TEXT_FIELD):
+        likely = next(iter(similar), None)
+    else:
+        likely = max(sizes, key=lambda each: (each == "text", sizes[each]), default=None)
     is_text = option not in (*OTHERS, IDS_FIELD)
     messages = find_conversation(found) if is_text and likely not in similar else None
     is_readable = any(isinstance(value, str) or is_conversation(value) for value in found.values())
+    hint = SKIP_HINT if kind == "field" else None
     if option == IDS_FIELD and likely is None and is_readable:
         hint = TOKENIZE
     elif messages is not None and likely != "text":
@@ -298,24 +307,3 @@ def hint_about(value: Any, name: str, option: str) -> str | None:
     if not is_conversation(value):
         return None
     return JOIN_HINT if option in PAIR_OPTIONS else propose_messages(name)
-
-
-def _find_likely(
-    option: str, found: Mapping[str, Any], similar: Sequence[str], taken: Sequence[str]
-) -> str | None:
-    """Return the field that is probably meant, if any."""
-    if option != TEXT_FIELD and similar:
-        return similar[0]
-    if option in OTHERS:
-        return None
-    kind = list if option in (MESSAGES_FIELD, IDS_FIELD) else str
-    sizes = {
-        name: len(value)
-        for name, value in found.items()
-        if isinstance(value, kind)
-        and name not in taken
-        and name.isprintable()
-        # ids are numbers
-        and not (option == IDS_FIELD and any(isinstance(x, str | list | dict) for x in value[:1]))
-    }
-    return max(sizes, key=lambda name: (name == "text", sizes[name]), default=None)

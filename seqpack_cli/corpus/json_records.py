@@ -1,8 +1,8 @@
 """Read JSON: the lines of a .jsonl file, or the elements of one array, or lines, in a .json file.
 
 Blocks are parsed by orjson, which reads an integer above 64 bits as floating point; of equal keys
-the last one counts. The elements of an array are found by their brackets and commas with numpy, at
-about 300 MB/s, and parsed later, so that at most a block of 1 MiB and one element are in memory.
+the last one counts. The elements of an array are found by their brackets and commas, at about 300
+MB/s with numpy, and parsed later, so that at most a block of 1 MiB and one element are in memory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 import orjson
 
 from seqpack_cli.corpus.fields import (
-    KEEP,
     MESSAGES_FIELD,
     SKIP_HINT,
     BadRecordError,
     Field,
+    RawRecords,
     decode,
     find_conversation,
     is_conversation,
@@ -57,16 +57,13 @@ SPACE = b" \t\r\n"
 HEAD_BYTES = 1 << 12
 MAX_FILES = 1000  # whose beginnings are checked before a run
 MAX_LINE_BYTES = 1 << 26  # of one that is checked
-MAX_BLANK_BYTES = 64 << 20  # before the first value
 # Keys under which the records of an object often are.
 RECORDS_KEY = re.compile(rb'"(data|rows|records|examples|instances|items|documents)"\s*:\s*\[')
 MAP = re.compile(rb'\{\s*"[^"]*\d[^"]*"\s*:\s*"')  # of ids to texts
-QUOTE, COMMA, OPENING, CLOSING, BACKSLASH = 1, 2, 3, 4, 5
-KINDS = dict(
-    zip(b'",[{]}\\', (QUOTE, COMMA, OPENING, OPENING, CLOSING, CLOSING, BACKSLASH), strict=True)
-)
-MARKS = bytes(KINDS.get(byte, 0) for byte in range(256))
-STEPS = np.array([0, 0, 0, 1, -1, 0])  # to the depth, of each mark
+QUOTE, COMMA = 2, 3
+STEPS = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}  # to the depth
+KINDS = STEPS | {ord('"'): QUOTE, ord(","): COMMA}
+MARKS = bytes(KINDS.get(byte, 0) & 0xFF for byte in range(256))
 # A template needs a few of Python's frames per level, and 1,000 are allowed, so that whether a
 # record is accepted must not depend on how deep the caller stands.
 MAX_DEPTH = 100
@@ -79,44 +76,41 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-class JsonRecords:
-    """Some records of a file of JSON."""
+def make_json_records(
+    block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
+) -> RawRecords:
+    """Return the records of a block; an element of an array that is not JSON is a DataError."""
+    find_place = functools.partial(block.find_place, source)
 
-    def __init__(
-        self, block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
-    ) -> None:
-        self.num_records, self.num_bytes = len(block.records), block.num_bytes
-        self._block, self._fields, self._options = block, fields, options
-        self.find_place = functools.partial(block.find_place, source)
-        self.find_byte = block.find_start
-
-    def read_columns(self) -> list[list[Any]]:
-        """Return the values of each field; raise an error if a record is bad or blank."""
-        return read_columns(self._block.records, self._fields)
-
-    def read_row(self, index: int) -> list[Any] | None:
-        """Return the fields of a record, None for a blank line.
-
-        Raises:
-            BadRecordError: it is not an object, or lacks a field.
-            DataError: an element of an array is not JSON.
-        """
-        record = self._block.records[index]
-        record = record.lstrip(SPACE) if self._block.is_array else record
-        line = decode(record, self._options.encoding_errors)
-        if not self._block.is_array:
-            if index == 0 and self._block.start == 0:
-                line = line.removeprefix(MARK.decode())
-            if not line.strip():
-                return None
+    def read_row(index: int) -> list[Any] | None:
+        line = read_text(block, index, options)
+        if not line.strip() and not block.is_array:
+            return None
         try:
             value = parse_json(line)
         except BadRecordError as error:
-            if not self._block.is_array:
+            if not block.is_array:
                 raise
             reason = error.reason if line.strip() else "nothing between commas, expected an object"
-            raise DataError(f"{self.find_place(index)}: {reason}", ARRAY_HINT) from error
-        return read_fields(check_object(value, self._fields[0].name), self._fields)
+            raise DataError(f"{find_place(index)}: {reason}", ARRAY_HINT) from error
+        return read_fields(check_object(value, fields[0].name), fields)
+
+    return RawRecords(
+        len(block.records),
+        block.num_bytes,
+        functools.partial(read_columns, block.records, fields),
+        read_row,
+        find_place,
+        block.find_start,
+    )
+
+
+def read_text(block: RawBlock, index: int, options: DocumentOptions) -> str:
+    """Decode a record of a text; raises BadEncodingError."""
+    record = block.records[index].lstrip(SPACE) if block.is_array else block.records[index]
+    text = decode(record, options.encoding_errors)
+    is_first = index == 0 and block.find_start(0) == 0
+    return text.removeprefix(MARK.decode()) if is_first else text
 
 
 def read_columns(records: list[bytes], fields: Sequence[Field]) -> list[list[Any]]:
@@ -135,7 +129,6 @@ def read_columns(records: list[bytes], fields: Sequence[Field]) -> list[list[Any
     return columns
 
 
-@functools.lru_cache(maxsize=64)
 def _make_finder(name: str, is_optional: bool) -> Callable[[Any], Any]:
     """Return the function that finds a field in an object."""
     if "." in name:
@@ -172,10 +165,7 @@ def read_fields(value: dict[str, Any], fields: Sequence[Field]) -> list[Any]:
             found.append(find_field(value, field.name))
         except (KeyError, TypeError) as error:
             if not field.is_optional:
-                taken = [each.name for each in fields if KEEP not in (each.option, field.option)]
-                raise missing_field_error(
-                    "field", field.option, field.name, value, taken=taken
-                ) from error
+                raise missing_field_error("field", field, value, fields) from error
             found.append(None)
         if field.option == MESSAGES_FIELD and not is_conversation(found[-1]):
             name = find_conversation(value)
@@ -261,12 +251,11 @@ def iter_raw_json(
     """
     source, blocks = source_range.source, iter_blocks(source_range, on_read)
     if source.format == "json":
-        seen, start = _read_head(blocks, source, max_document_bytes)
+        head, start = _read_head(blocks, source, max_document_bytes)
+        blocks = itertools.chain([head[start:]], blocks)
         if start is not None:
-            blocks = itertools.chain([b"".join(seen)[start:]], blocks)
             yield from _split_array(blocks, source, start, max_document_bytes)
             return
-        blocks = itertools.chain(seen, blocks)
     yield from split_lines(blocks, source_range, max_document_bytes)
 
 
@@ -285,36 +274,24 @@ def check_arrays(sources: Sequence[Source]) -> None:
                 _read_head(iter_blocks(whole, None), source, MAX_LINE_BYTES)
 
 
-def _read_head(
-    blocks: Iterator[bytes], source: Source, limit: int
-) -> tuple[list[bytes], int | None]:
-    """Read the blocks that tell what a file is: JSON lines, if two lines begin with `{`.
+def _read_head(blocks: Iterator[bytes], source: Source, limit: int) -> tuple[bytes, int | None]:
+    """Read until it is known what a file is: JSON lines, if two lines begin with `{`.
 
     Returns:
-        The blocks, and the byte after the bracket that opens the array; None for JSON lines.
+        What was read, and the byte after the bracket that opens the array; None for JSON lines.
     """
-    seen: list[bytes] = []
-    text = b""
-    while MARK.startswith(text) and sum(map(len, seen)) < MAX_BLANK_BYTES:
-        block = next(blocks, None)
-        if block is None:
+    head = b""
+    while True:
+        text = head.removeprefix(MARK).lstrip(SPACE)
+        if text.startswith(b"["):
+            return head, len(head) - len(text) + 1
+        after = text.partition(b"\n")[2].lstrip(SPACE) if text.startswith(b"{") else text
+        is_known = after if text.startswith(b"{") else len(text) >= HEAD_BYTES
+        if is_known or len(head) > limit or not (block := next(blocks, b"")):
             break
-        seen.append(block)
-        text = b"".join(seen).removeprefix(MARK).lstrip(SPACE)
-    if text.startswith(b"["):
-        return seen, sum(map(len, seen)) - len(text) + 1
-    if text.startswith(b"{"):
-        head = bytearray(text)
-        while not (rest := head.partition(b"\n")[2].lstrip(SPACE)) and len(head) <= limit:
-            block = next(blocks, None)
-            if block is None:
-                break
-            seen.append(block)
-            head += block
-        if rest.startswith(b"{"):
-            return seen, None
-        text = bytes(head)
-    text = _read_more(text, blocks)
+        head += block
+    if text.startswith(b"{") and after.startswith(b"{"):
+        return head, None
     if not text:
         raise DataError(f"{source.path}: no JSON, expected an array of objects")
     what = "an object" if text.startswith(b"{") else "a file"
@@ -342,13 +319,6 @@ def _hint_array(source: Source, text: bytes) -> str:
     return f"write its records as JSON lines: {pipe} > {shlex.quote(str(result))}"
 
 
-def _read_more(text: bytes, blocks: Iterator[bytes]) -> bytes:
-    """Return a text with as much of what follows as an error message may quote."""
-    while len(text) < HEAD_BYTES and (block := next(blocks, None)) is not None:
-        text += block
-    return text
-
-
 def _quote(text: bytes) -> str:
     return quote(text[:HEAD_BYTES].decode(errors="replace"))
 
@@ -358,103 +328,70 @@ def _split_array(
 ) -> Iterator[RawBlock]:
     """Split what follows the opening bracket, which ends at a byte of the text, into elements."""
     depth, is_in_string = 1, False
-    rest: list[bytes] = []  # the pieces of an element whose end is not read yet
-    num_rest = num_records = 0
-    for block in _hold_escapes(blocks):
-        ends, depth, is_in_string = _find_ends(block, depth, is_in_string)
-        begins = [0, *(end + 1 for end in ends)]
-        elements = [block[begin:end] for begin, end in zip(begins, ends, strict=False)]
-        starts = [start + begin for begin in begins[:-1]]
-        if elements:
-            elements[0] = b"".join([*rest, elements[0]])
-            starts[0] -= num_rest
-            rest, num_rest = [], 0
+    num_records = 0
+    text = held = b""  # from the byte `start` on; a backslash without what it escapes
+    for block in blocks:
+        block = held + block
+        plain = block
+        if b"\\" in block:  # found ten times as fast as a pair of bytes
+            plain = block.replace(rb"\\", b"__").replace(rb"\"", b"__")
+        held = b"\\" if plain.endswith(b"\\") else b""
+        ends, depth, is_in_string = _find_ends(plain, depth, is_in_string)
+        ends += len(text)
+        text += block.removesuffix(held)
+        begins = [0, *(ends + 1).tolist()]
+        elements = [text[begin:end] for begin, end in zip(begins, ends.tolist(), strict=False)]
         if not depth and num_records + len(elements) == 1 and not elements[0].strip(SPACE):
-            elements, starts = [], []  # the array is empty
-        found = RawBlock(elements, 0, sum(map(len, elements)), False, starts, num_records)
-        check_sizes(found, source, limit)
-        yield found
+            elements = []  # the array is empty
+        starts = [start + begin for begin in begins[: len(elements)]]
+        if elements:
+            found = RawBlock(elements, 0, sum(map(len, elements)), False, starts, num_records)
+            check_sizes(found, source, limit)
+            yield found
         num_records += len(elements)
         if not depth:
-            after = itertools.chain([block[ends[-1] :]], blocks)
-            return _check_end(after, source, start + ends[-1])
-        start += len(block)
-        rest.append(block[begins[-1] :])
-        num_rest += len(rest[-1])
-        check_size(num_rest, start - num_rest, source, limit)
+            last, expected = begins[-1] - 1, "']' at the end of the array"
+            if text[last:].startswith(b"]"):
+                last, expected = last + 1, "the end of the file after the array"
+            rest = itertools.chain([text[last:]], blocks)
+            return _check_end(rest, source, start + last, expected)
+        start += begins[-1]
+        text = text[begins[-1] :]
+        check_size(len(text), start, source, limit)
     raise DataError(
-        f"{source.path}:{find_line_number(source, start)}: truncated, expected ']' at the end of "
-        "the array",
+        f"{source.path}:{find_line_number(source, start + len(text))}: truncated, expected ']' at "
+        "the end of the array",
         hint="download or copy the file again",
     )
 
 
-def _hold_escapes(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the blocks, none of which ends between a backslash and what it escapes."""
-    escape = b""
-    for block in blocks:
-        block = escape + block
-        escape = block[-1:] if (len(block) - len(block.rstrip(b"\\"))) % 2 else b""
-        yield block.removesuffix(escape)
-    if escape:
-        yield escape
-
-
-def _find_ends(block: bytes, depth: int, is_in_string: bool) -> tuple[list[int], int, bool]:
+def _find_ends(block: bytes, depth: int, is_in_string: bool) -> tuple[np.ndarray, int, bool]:
     """Return where elements of the array end, up to its closing bracket, and the state then.
 
     Args:
+        block: without escaped quotation marks.
         depth: of brackets at the beginning of the block; 1 between elements.
         is_in_string: whether the block begins inside a string.
     """
-    table = np.frombuffer(block.translate(MARKS), np.uint8)
+    table = np.frombuffer(block.translate(MARKS), np.int8)
     places = np.flatnonzero(table.view(np.bool_))
     marks = table[places]
-    if b"\\" in block:
-        _drop_escaped(places, marks)
-    inside = (np.cumsum(marks == QUOTE) + is_in_string) & 1 == 1
-    is_in_string = bool(inside[-1]) if len(inside) else is_in_string
-    is_outside = ~inside & (marks != QUOTE)
+    num_quotes = np.cumsum(marks == QUOTE) + is_in_string
+    is_outside = (num_quotes & 1 == 0) & (marks != QUOTE)
+    is_in_string = bool(num_quotes[-1] & 1) if len(marks) else is_in_string
     places, marks = places[is_outside], marks[is_outside]
-    depths = depth + np.cumsum(STEPS[marks])
-    closed = np.flatnonzero(depths == 0)
-    if len(closed):
-        places, marks, depths = (each[: closed[0] + 1] for each in (places, marks, depths))
-    ends = places[((depths == 1) & (marks == COMMA)) | (depths == 0)]
-    return ends.tolist(), int(depths[-1]) if len(depths) else depth, is_in_string
+    depths = depth + np.cumsum(np.where(marks == COMMA, 0, marks))
+    ends = np.flatnonzero((depths == 0) | ((depths == 1) & (marks == COMMA)))
+    if (closed := np.flatnonzero(depths[ends] == 0)).size:
+        return places[ends[: closed[0] + 1]], 0, is_in_string
+    return places[ends], int(depths[-1]) if len(depths) else depth, is_in_string
 
 
-def _drop_escaped(places: np.ndarray, marks: np.ndarray) -> None:
-    """Set the marks of escaped quotation marks to 0.
-
-    In a run of backslashes, the first, the third and so on escape what follows.
-    """
-    slashes = np.flatnonzero(marks == BACKSLASH)
-    numbers = np.arange(len(slashes))
-    is_first = np.diff(places[slashes], prepend=-2) != 1
-    firsts = np.maximum.accumulate(np.where(is_first, numbers, 0))
-    slashes = slashes[(numbers - firsts) % 2 == 0]
-    slashes = slashes[slashes + 1 < len(marks)]
-    marks[slashes[places[slashes + 1] == places[slashes] + 1] + 1] = 0
-
-
-def _check_end(blocks: Iterator[bytes], source: Source, start: int) -> None:
-    """Raise DataError unless the rest of the file, from a byte of its text, is the last bracket."""
-    expected = "']' at the end of the array"
-    first = next(blocks)
-    if first[:1] == b"]":
-        expected = "the end of the file after the array"
-        start += 1
-        blocks = itertools.chain([first[1:]], blocks)
-        for block in blocks:
-            first = block.lstrip(SPACE)
-            start += len(block) - len(first)
-            if first:
-                first = _read_more(first, blocks)
-                break
-        else:
-            return
-    else:
-        first = first[:1]
-    place = f"{source.path}:{find_line_number(source, start)}"
-    raise DataError(f"{place}: {_quote(first)}, expected {expected}")
+def _check_end(blocks: Iterator[bytes], source: Source, start: int, expected: str) -> None:
+    """Raise DataError unless the rest of a file, from a byte of its text, is blank."""
+    for block in blocks:
+        found = block.lstrip(SPACE)
+        start += len(block) - len(found)
+        if found:
+            place = f"{source.path}:{find_line_number(source, start)}"
+            raise DataError(f"{place}: {_quote(found)}, expected {expected}")

@@ -11,30 +11,29 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from seqpack_cli.corpus.fields import (
     FOLDER_FIELD,
     KEEP,
-    BadEncodingError,
     BadRecordError,
     Field,
+    RawRecords,
     Reader,
-    check_unicode,
-    decode,
+    ValueReader,
 )
-from seqpack_cli.corpus.json_records import JSON_FORMATS, JsonRecords, iter_raw_json
+from seqpack_cli.corpus.json_records import (
+    JSON_FORMATS,
+    iter_raw_json,
+    make_json_records,
+    read_text,
+)
 from seqpack_cli.corpus.options import DocumentOptions
 from seqpack_cli.corpus.sources import Source, SourceRange, check_text
 from seqpack_cli.corpus.streams import MARK, OnRead, RawBlock, iter_raw_records
-from seqpack_cli.corpus.table_records import (
-    ARRAYS,
-    CsvRecords,
-    TableRecords,
-    iter_csv_records,
-    iter_table_records,
-)
-from seqpack_cli.errors import DataError
+from seqpack_cli.corpus.table_records import iter_csv_records, iter_table_records
+from seqpack_cli.errors import DataError, quote
 from seqpack_cli.files.places import URL_PATTERN
 from seqpack_cli.limits import LIMITS
 
@@ -54,7 +53,6 @@ class Reject(NamedTuple):
 class RecordBlock(NamedTuple):
     """Some records of a source, in order."""
 
-    source: Source
     lists: list[list[Any]]  # of all readers; None for a record that is rejected or blank
     rejects: list[Reject]
     num_records: int
@@ -78,8 +76,17 @@ def iter_records(
         MachineError: the package for this format is not installed.
     """
     num_records = 0
-    for raw in _iter_raw(source_range, readers, options, on_read):
-        yield _read_block(raw, source_range.source, readers, options, num_records)
+    source, fields = source_range.source, list_fields(readers)
+    found: Iterator[RawRecords]
+    if source.format in BLOCKS:
+        iter_blocks, make = BLOCKS[source.format]
+        blocks = iter_blocks(source_range, options.max_document_bytes, on_read)
+        found = (make(block, source, fields, options) for block in blocks)
+    else:
+        iter_rows = iter_csv_records if source.format == "csv" else iter_table_records
+        found = iter_rows(source_range, fields, options, on_read)
+    for raw in found:
+        yield _read_block(raw, readers, options, num_records)
         num_records += raw.num_records
 
 
@@ -97,11 +104,9 @@ def read_block_file(
     """
     _, source, start, end = source_range
     is_whole = start == 0 and end == source.num_bytes
-    if not is_whole or not 0 < end <= min(LIMITS.read_bytes, options.max_document_bytes):
-        return None
-    if source.compression or source.format not in ("text", "jsonl"):
-        return None
-    if source.document == "paragraph":
+    is_small = 0 < end <= min(LIMITS.read_bytes, options.max_document_bytes)
+    is_plain = not source.compression and source.document != "paragraph"
+    if not (is_whole and is_small and is_plain and source.format in ("text", "jsonl")):
         return None
     data = source.input.read_block(end, source.modified)
     if data is None:
@@ -109,46 +114,33 @@ def read_block_file(
     check_text(data, source)
     records = [data] if source.document == "file" else data.removesuffix(b"\n").split(b"\n")
     block = RawBlock(records, 0, end, b"\r" in data)
-    raw = (JsonRecords if source.format == "jsonl" else TextRecords)(
-        block, source, list_fields(readers), options
-    )
-    return data, _read_block(raw, source, readers, options, 0)
+    raw = BLOCKS[source.format][1](block, source, list_fields(readers), options)
+    return data, _read_block(raw, readers, options, 0)
 
 
 def sample_records(
-    sources: Sequence[Source],
-    readers: Sequence[Reader],
-    options: DocumentOptions,
-    *,
-    limit: int = NUM_SAMPLES,
+    sources: Sequence[Source], names: Sequence[str], options: DocumentOptions
 ) -> list[list[Any]]:
-    """Return the lists that readers make of the first records.
+    """Return the values of some fields in the first records.
 
-    These are the first `limit`, or fewer if they are long: after NUM_SAMPLE_BYTES of text no more
-    are read unless one of the lists has no value yet.
+    These are the first NUM_SAMPLES, or fewer if they are long: after NUM_SAMPLE_BYTES of text no
+    more are read unless one of the fields has no value yet.
 
     Raises:
         DataError: a record cannot be read and is not to be skipped, or a column is missing.
         MachineError: the package for a format is not installed.
     """
-    found: list[list[Any]] = [[] for reader in readers for _ in range(reader.num_lists)]
+    readers, found = list(map(ValueReader, names)), [list[Any]() for _ in names]
     num_bytes = num_records = 0
-    for index, source in enumerate(sources):
-        if source.document == "file":  # it need not be read
-            blocks = iter([([[find_folder_name(source)] for _ in found], 1, 0)])
-        else:
-            whole = SourceRange(index, source, 0, source.num_bytes)
-            blocks = (
-                (block.lists, block.num_records, block.num_bytes)
-                for block in iter_records(whole, readers, options, None)
-            )
-        for lists, count, size in blocks:
-            for sample, more in zip(found, lists, strict=True):
-                sample += more[: limit - num_records]
-            num_records += count
-            num_bytes += size
+    for index, source in enumerate(sources if names else ()):
+        whole = SourceRange(index, source, 0, source.num_bytes)
+        for block in iter_records(whole, readers, options, None):
+            for sample, more in zip(found, block.lists, strict=True):
+                sample += more[: NUM_SAMPLES - num_records]
+            num_records += block.num_records
+            num_bytes += block.num_bytes
             has_all = all(any(value is not None for value in sample) for sample in found)
-            if num_records >= limit or (num_bytes >= NUM_SAMPLE_BYTES and has_all):
+            if num_records >= NUM_SAMPLES or (num_bytes >= NUM_SAMPLE_BYTES and has_all):
                 return found
     return found
 
@@ -158,59 +150,31 @@ def list_fields(readers: Sequence[Reader]) -> list[Field]:
     return [field for reader in readers for field in reader.fields]
 
 
-def find_folder_name(source: Source) -> str:
-    """Return the name of the folder of a file or object, "" for that of the root.
-
-    >>> from seqpack_cli.corpus.sources import Source
-    >>> find_folder_name(Source("s3://bucket/de/a.txt", "text", "file", 0))
-    'de'
-    """
-    path = source.path if URL_PATTERN.fullmatch(source.path) else os.path.abspath(source.path)  # noqa: PTH100
-    return path.rpartition("/")[0].rpartition("/")[2]
-
-
-def _iter_raw(
-    source_range: SourceRange,
-    readers: Sequence[Reader],
-    options: DocumentOptions,
-    on_read: OnRead | None,
-) -> Iterator[RawRecords]:
-    source, fields = source_range.source, list_fields(readers)
-    if source.format in ARRAYS:
-        yield from iter_table_records(source_range, fields, options, on_read)
-    elif source.format == "csv":
-        yield from iter_csv_records(source_range, readers, options, on_read)
-    elif source.format in JSON_FORMATS:
-        for block in iter_raw_json(source_range, options.max_document_bytes, on_read):
-            yield JsonRecords(block, source, fields, options)
-    else:
-        for block in iter_raw_records(source_range, options.max_document_bytes, on_read):
-            yield TextRecords(block, source, fields, options)
-
-
 def _read_block(
-    raw: RawRecords,
-    source: Source,
-    readers: Sequence[Reader],
-    options: DocumentOptions,
-    num_before: int,
+    raw: RawRecords, readers: Sequence[Reader], options: DocumentOptions, num_before: int
 ) -> RecordBlock:
     """Read raw records before which a number of records of their range was read."""
     rejects: list[Reject] = []
     try:
-        lists = read_lists(raw.read_columns(), readers)
+        lists = _read_lists(raw.read_columns(), readers)
     except BAD:
         lists, rejects = _read_rows(raw, readers, options, num_before)
-    return RecordBlock(source, lists, rejects, raw.num_records, raw.num_bytes, raw.find_place)
+    return RecordBlock(lists, rejects, raw.num_records, raw.num_bytes, raw.find_place)
 
 
-def read_lists(columns: Sequence[list[Any]], readers: Sequence[Reader]) -> list[list[Any]]:
-    """Return the lists that readers make of columns; raises BadRecordError if a record is bad."""
-    lists: list[list[Any]] = []
+def _deal(values: Sequence[Any], readers: Sequence[Reader]) -> Iterator[tuple[Reader, Any]]:
+    """Yield each reader, and the values of its fields."""
     first = 0
     for reader in readers:
-        own = columns[first : first + len(reader.fields)]
-        first += len(own)
+        last = first + len(reader.fields)
+        yield reader, values[first:last]
+        first = last
+
+
+def _read_lists(columns: Sequence[list[Any]], readers: Sequence[Reader]) -> list[list[Any]]:
+    """Return the lists that readers make of columns; raises BadRecordError if a record is bad."""
+    lists: list[list[Any]] = []
+    for reader, own in _deal(columns, readers):
         try:
             lists += reader.read_all(own)
         except (TypeError, ValueError):
@@ -224,76 +188,78 @@ def _read_rows(
 ) -> tuple[list[list[Any]], list[Reject]]:
     """Read records one by one."""
     rejects: list[Reject] = []
-    nothing = [None for reader in readers for _ in range(reader.num_lists)]
     rows: list[list[Any]] = []
     for index in range(raw.num_records):
+        row: list[Any] = [None] * sum(reader.num_lists for reader in readers)
         try:
-            values, row = raw.read_row(index), nothing
+            values = raw.read_row(index)
             if values is not None:
-                row, first = [], 0
-                for reader in readers:
-                    row += reader.read(values[first : first + len(reader.fields)])
-                    first += len(reader.fields)
+                found = [reader.read(own) for reader, own in _deal(values, readers)]
+                row = list(chain.from_iterable(found))
         except BadRecordError as error:
-            is_encoding = isinstance(error, BadEncodingError)
-            policy = options.encoding_errors if is_encoding else options.on_bad_record
-            inside = error.byte if isinstance(error, BadEncodingError) else 0
-            if policy != "skip":
-                place = raw.find_place(index, inside)
+            if getattr(options, error.policy) != "skip":
+                place = raw.find_place(index, error.byte)
                 raise DataError(f"{place}: {error.reason}", hint=error.hint) from error
             start = raw.find_byte(index)
-            byte = None if start is None else start + inside
+            byte = None if start is None else start + error.byte
             rejects.append(Reject(num_before + index, byte, error.reason))
-            row = nothing
         rows.append(row)
-    return [[row[place] for row in rows] for place in range(len(nothing))], rejects
+    return list(map(list, zip(*rows, strict=True))), rejects
 
 
-class TextRecords:
-    """Lines, paragraphs or a whole file; a field to keep is the name of the file's folder."""
+def make_text_records(
+    block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
+) -> RawRecords:
+    """Return the texts of a block; a field to keep is the name of the file's folder."""
+    is_folder = [field.option == KEEP for field in fields]
 
-    def __init__(
-        self, block: RawBlock, source: Source, fields: Sequence[Field], options: DocumentOptions
-    ) -> None:
-        self.num_records, self.num_bytes = len(block.records), block.num_bytes
-        self._block, self._source, self._options = block, source, options
-        self._is_folder = [field.option == KEEP for field in fields]
-        self.find_place = functools.partial(block.find_place, source)
-        self.find_byte = block.find_start
-
-    def read_columns(self) -> list[list[Any]]:
-        """Return the texts; raise UnicodeDecodeError if one is not UTF-8."""
-        if any(self._is_folder):
-            raise ValueError("the one record is the whole file")
-        texts = [record.decode() for record in self._block.records]
-        if self._block.has_returns:
-            texts = list(map(self._strip_returns, texts))
-        if texts and self._block.find_start(0) == 0:
-            texts[0] = texts[0].removeprefix(MARK.decode())
-        return [texts for _ in self._is_folder]
-
-    def read_row(self, index: int) -> list[Any] | None:
-        """Return a text, and the name of the folder; raises BadRecordError."""
-        text = decode(self._block.records[index], self._options.encoding_errors)
-        if index == 0 and self._block.find_start(0) == 0:
-            text = text.removeprefix(MARK.decode())
-        text = self._strip_returns(text)
-        return [self._find_folder() if is_folder else text for is_folder in self._is_folder]
-
-    def _find_folder(self) -> str:
-        name = find_folder_name(self._source)
-        if not name:
-            raise BadRecordError("the file is in no folder, expected one with a name")
-        check_unicode(FOLDER_FIELD, name)
-        return name
-
-    def _strip_returns(self, text: str) -> str:
-        if self._source.document == "file":
+    def strip_returns(text: str) -> str:
+        if source.document == "file":
             return text
-        if self._source.document == "paragraph":
+        if source.document == "paragraph":
             text = text.replace("\r\n", "\n")
         return text.removesuffix("\r")
 
+    def read_columns() -> list[list[Any]]:
+        if any(is_folder):
+            raise ValueError("the one record is the whole file")
+        texts = [record.decode() for record in block.records]
+        if block.has_returns:
+            texts = list(map(strip_returns, texts))
+        if texts and block.find_start(0) == 0:
+            texts[0] = texts[0].removeprefix(MARK.decode())
+        return [texts for _ in fields]
 
-# Records of one format before they are read: columns of fields, or the fields of one record.
-RawRecords = TextRecords | JsonRecords | TableRecords | CsvRecords
+    def read_row(index: int) -> list[Any]:
+        text = strip_returns(read_text(block, index, options))
+        return [_find_folder(source) if is_kept else text for is_kept in is_folder]
+
+    return RawRecords(
+        len(block.records),
+        block.num_bytes,
+        read_columns,
+        read_row,
+        functools.partial(block.find_place, source),
+        block.find_start,
+    )
+
+
+def _find_folder(source: Source) -> str:
+    """Return the name of the folder of a file or object; raises BadRecordError if it has none."""
+    path = source.path if URL_PATTERN.fullmatch(source.path) else os.path.abspath(source.path)  # noqa: PTH100
+    name = path.rpartition("/")[0].rpartition("/")[2]
+    if not name:
+        raise BadRecordError("the file is in no folder, expected one with a name")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        reason = f"field {FOLDER_FIELD!r} is {quote(name)}, expected Unicode text"
+        raise BadRecordError(reason) from error
+    return name
+
+
+# How blocks of these formats are read, and records made of them.
+BLOCKS = {
+    "text": (iter_raw_records, make_text_records),
+    **dict.fromkeys(JSON_FORMATS, (iter_raw_json, make_json_records)),
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from seqpack_cli.corpus.fields import (
     BadEncodingError,
     BadRecordError,
     Field,
-    Reader,
+    RawRecords,
     decode,
     hint_about,
     missing_field_error,
@@ -36,17 +36,18 @@ from seqpack_cli.errors import DataError, MachineError, quote
 from seqpack_cli.files.places import is_url
 from seqpack_cli.limits import LIMITS
 
-Columns = Sequence[str | None]  # names; None is a column of nulls
-ChooseColumns = Callable[[Any], Columns]  # from the schema of a file
-
 FILE_MAGIC = b"ARROW1"
 STREAM_MAGIC = b"\xff\xff\xff\xff"
 MAGIC_BYTES = 8  # with padding
 COPY_HINT = "download or copy the file again"
-NUMBERS = ("integers", "masks")  # the values of a `Field` that stay arrays
+TABLE_FORMATS = ("parquet", "arrow")
 NUMBER_BYTES = 4  # of a number in a list, at least: a file stores repeated ones once
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
+
+# The fields of a row of CSV that are read, none of a blank line, or why there are none; its line,
+# and the byte at which it begins.
+CsvRow = tuple[list[str] | BadRecordError, int, int]
 
 
 def is_kind(kind: Any, *names: str) -> bool:
@@ -67,33 +68,15 @@ def is_list(kind: Any) -> bool:
     return is_kind(kind, "list", "large_list", "fixed_size_list")
 
 
-def is_number_list(kind: Any, *, takes_booleans: bool = False) -> bool:
-    """Return whether values of a type are lists of integers."""
-    names = ("integer", "boolean") if takes_booleans else ("integer",)
-    return is_list(kind) and is_kind(kind.value_type, *names)
-
-
-def is_kept(kind: Any) -> bool:
-    """Return whether values of a type can be kept; in lists, structs of such values too."""
-    if is_kind(kind, "dictionary"):
-        return is_kept(kind.value_type)
-    if is_list(kind):
-        inner = kind.value_type
-        return all(
-            map(is_kept, [each.type for each in inner] if is_kind(inner, "struct") else [inner])
-        )
-    return is_kind(kind, "integer", "floating", "boolean") or is_text(kind)
-
-
-def is_json(kind: Any) -> bool:
-    """Return whether values of a type can be written as JSON."""
-    if is_kind(kind, "dictionary") or is_list(kind):
-        return is_json(kind.value_type)
-    if is_kind(kind, "struct"):
-        return all(is_json(field.type) for field in kind)
+def are_leaves(kind: Any, *names: str) -> bool:
+    """Return whether a type, or all inner types of a nested one, are text or of some kinds."""
+    kind = kind.value_type if is_kind(kind, "dictionary") else kind
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
     if is_kind(kind, "map"):
-        return is_text(kind.key_type) and is_json(kind.item_type)
-    return is_kind(kind, "null") or is_kept(kind)
+        return is_text(kind.key_type) and are_leaves(kind.item_type, *names)
+    if inner:
+        return all(are_leaves(each, *names) for each in inner)
+    return is_text(kind) or is_kind(kind, *names)
 
 
 class Accepted(NamedTuple):
@@ -104,73 +87,81 @@ class Accepted(NamedTuple):
     hint: str | None = None
 
 
+NUMBERS = ("integer", "floating", "boolean")
 TYPES = {  # by the values of a `Field`
     "text": Accepted(is_text, "strings"),
     "words": Accepted(
         lambda kind: is_text(kind) or (is_list(kind) and is_text(kind.value_type)), "strings"
     ),
     "kept": Accepted(
-        is_kept,
+        lambda kind: not is_kind(kind, "struct", "map") and are_leaves(kind, *NUMBERS),
         "numbers, booleans, strings or lists of them",
         "convert the column, or keep another one",
     ),
-    "integers": Accepted(is_number_list, "lists of integers"),
+    "integers": Accepted(
+        lambda kind: is_list(kind) and is_kind(kind.value_type, "integer"), "lists of integers"
+    ),
     "masks": Accepted(
-        lambda kind: is_number_list(kind, takes_booleans=True), "lists of integers or booleans"
+        lambda kind: is_list(kind) and is_kind(kind.value_type, "integer", "boolean"),
+        "lists of integers or booleans",
     ),
     "json": Accepted(
-        is_json,
+        lambda kind: are_leaves(kind, "null", "struct", *NUMBERS),
         "strings, numbers, booleans, and lists, structs or maps of them",
         "convert the column, or write the records as JSON lines",
     ),
 }
-
-
-def find_column(schema: Any, field: Field, source: Source, *, taken: Sequence[str] = ()) -> Any:
-    """Return the type of a column, None for an optional one that is missing.
-
-    Args:
-        taken: columns that other options ask for.
-
-    Raises:
-        DataError: it is missing, or there are two of that name.
-    """
-    kind: Any = None
-    for name in _split(field.name, schema.names):
-        inside = list(schema if kind is None else kind if is_kind(kind, "struct") else ())
-        found = [inner.type for inner in inside if inner.name == name]
-        if len(found) > 1:
-            raise DataError(f"{source.path}: {len(found)} columns named {quote(name)}")
-        if not found:
-            if field.is_optional:
-                return None
-            likes = {inner.name: _make_like(inner.type) for inner in schema}
-            error = missing_field_error("column", field.option, field.name, likes, taken=taken)
-            raise DataError(f"{source.path}: {error.reason}", hint=error.hint)
-        kind = found[0]
-    return kind
+LISTS = ("integers", "masks")  # of which arrays are made, not Python's lists
 
 
 def check_column(
-    schema: Any, field: Field, source: Source, *, taken: Sequence[str] = ()
+    schema: Any, field: Field, source: Source, fields: Iterable[Field], hint: str | None = None
 ) -> str | None:
     """Return the name of a column, None if it is optional and missing.
 
+    Args:
+        fields: all that are read.
+        hint: what to do about a column of another type, if there is only one way.
+
     Raises:
-        DataError: it is missing, or of a type that cannot hold the values of the field.
+        DataError: it is missing, of a type that cannot hold the values of the field, or there are
+            two of that name.
     """
-    kind = find_column(schema, field, source, taken=taken)
-    accepts, expected, hint = TYPES[field.values]
-    if kind is None:
+    kind: Any = None
+    with _naming_damage(source):  # names that are not UTF-8 fail here
+        likes = {inner.name: _make_like(inner.type) for inner in schema}
+    for name in _split(field.name, schema.names):
+        inside = list(schema if kind is None else kind if is_kind(kind, "struct") else ())
+        found = [inner.type for inner in inside if inner.name == name]
+        if not found and field.is_optional:
+            return None
+        check_count(len(found), source.path, field, likes, fields)
+        kind = found[0]
+    if field.is_optional and is_kind(kind, "null"):
         return None
+    accepts, expected, known_hint = TYPES[field.values]
     if not accepts(kind):
-        if TYPES["words"].accepts(kind):
-            hint = hint or WORDS_HINT
+        hint = hint or known_hint or (WORDS_HINT if TYPES["words"].accepts(kind) else None)
         raise DataError(
             f"{source.path}: column {quote(field.name)} is {kind}, expected {expected}",
             hint=hint or hint_about(_make_like(kind), field.name, field.option),
         )
     return field.name
+
+
+def check_count(
+    count: int, place: str, field: Field, likes: Mapping[str, Any], fields: Iterable[Field]
+) -> None:
+    """Raise DataError unless there is one column of the name of a field.
+
+    Args:
+        likes: an empty value of each column that is there, by its name.
+    """
+    if count > 1:
+        raise DataError(f"{place}: {count} columns named {quote(field.name)}")
+    if not count:
+        error = missing_field_error("column", field, likes, fields)
+        raise DataError(f"{place}: {error.reason}", hint=error.hint)
 
 
 def _split(column: str, names: Sequence[str]) -> list[str]:
@@ -186,98 +177,71 @@ def _make_like(kind: Any) -> Any:
     return "" if is_text(kind) else None
 
 
-class TableRecords:
-    """Some rows of a Parquet or Arrow file, an array for each field."""
-
-    def __init__(
-        self,
-        arrays: list[Any],
-        num_before: int,
-        source: Source,
-        fields: Sequence[Field],
-        options: DocumentOptions,
-    ) -> None:
-        self.num_records, self._num_before = len(arrays[0]), num_before
-        self._arrays, self._source, self._fields, self._options = arrays, source, fields, options
-        sizes = np.zeros(self.num_records, np.int64)
-        of_text = {
-            field.name: array
-            for field, array in zip(fields, arrays, strict=True)
-            if field.option != KEEP and (field.values not in NUMBERS or field.option == IDS_FIELD)
-        }
-        for array in of_text.values():
-            sizes += _count_bytes(array, options.max_document_bytes)
-        self.num_bytes = int(sizes.sum())
-        if (sizes > options.max_document_bytes).any():
-            row = int((sizes > options.max_document_bytes).argmax())
-            raise oversized_error(self.find_place(row), options.max_document_bytes)
-
-    def read_columns(self) -> list[list[Any]]:
-        """Return the values of each column; raise UnicodeDecodeError if one is not UTF-8."""
-        found: dict[str, list[Any]] = {}
-        for field, array in zip(self._fields, self._arrays, strict=True):
-            if field.name not in found:
-                are_numbers = field.values in NUMBERS
-                found[field.name] = array if are_numbers else to_python(array)
-        return [
-            [to_json(value, array.type) for value in found[field.name]]
-            if field.values == "json"
-            else found[field.name]
-            for field, array in zip(self._fields, self._arrays, strict=True)
-        ]
-
-    def read_row(self, index: int) -> list[Any]:
-        """Return the values of a row; raises BadRecordError."""
-        row = []
-        for field, array in zip(self._fields, self._arrays, strict=True):
-            value = read_scalar(array[index], self._options.encoding_errors)
-            row.append(to_json(value, array.type) if field.values == "json" else value)
-        return row
-
-    def find_byte(self, index: int) -> None:
-        """Return None: rows have no byte."""
-        del index
-
-    def find_place(self, index: int, byte: int = 0) -> str:
-        """Return "path:row"."""
-        del byte
-        return f"{self._source.path}:{self._num_before + index + 1}"
-
-
 def iter_table_records(
     source_range: SourceRange,
     fields: Sequence[Field],
     options: DocumentOptions,
     on_read: OnRead | None,
-) -> Iterator[TableRecords]:
-    """Read the rows of a range, piece by piece.
+) -> Iterator[RawRecords]:
+    """Read the rows of a range of a Parquet or Arrow file, about 1 MiB at a time.
 
     Raises:
         DataError: a column is missing or of another type, a row is too large, or the file is
-            damaged.
+            damaged, or of another format.
+        MachineError: pyarrow is not installed.
     """
     source = source_range.source
-    taken = [field.name for field in fields if field.option != KEEP]
+    for num_before, arrays in TABLES[source.format](source_range, fields, on_read):
+        yield _make_table_records(arrays, num_before, source, fields, options)
 
-    def choose(schema: Any) -> Columns:
+
+def _make_table_records(
+    arrays: list[Any],
+    num_before: int,
+    source: Source,
+    fields: Sequence[Field],
+    options: DocumentOptions,
+) -> RawRecords:
+    """Return rows of a table, an array for each field."""
+    sizes, limit = np.zeros(len(arrays[0]), np.int64), options.max_document_bytes
+    of_text = {
+        field.name: array
+        for field, array in zip(fields, arrays, strict=True)
+        if field.option != KEEP and (field.values not in LISTS or field.option == IDS_FIELD)
+    }
+    for array in of_text.values():
+        sizes += _count_bytes(array, limit)
+
+    def find_place(row: int, byte: int = 0) -> str:
+        del byte
+        return f"{source.path}:{num_before + row + 1}"
+
+    def read_columns() -> list[list[Any]]:
         return [
-            check_column(schema, field, source, taken=() if field.option == KEEP else taken)
-            for field in fields
+            array if field.values in LISTS else _to_python(array, field)
+            for field, array in zip(fields, arrays, strict=True)
         ]
 
-    for num_before, arrays in iter_table_arrays(source_range, choose, on_read):
-        yield TableRecords(arrays, num_before, source, fields, options)
+    def read_row(row: int) -> list[Any]:
+        return [
+            _read_value(array.slice(row, 1), field, options.encoding_errors)
+            for field, array in zip(fields, arrays, strict=True)
+        ]
+
+    if (sizes > limit).any():
+        raise oversized_error(find_place(int((sizes > limit).argmax())), limit)
+    return RawRecords(len(sizes), int(sizes.sum()), read_columns, read_row, find_place)
 
 
 def _count_bytes(array: Any, limit: int) -> np.ndarray:
     """Return the bytes of each value, int64, for nested ones about, and only near the limit."""
     import pyarrow.compute as pc
 
-    if is_text(array.type):
-        sizes = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-    elif is_number_list(array.type):
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        sizes = NUMBER_BYTES * lengths.astype(np.int64)
+    if is_text(array.type) or TYPES["integers"].accepts(array.type):
+        is_one = is_text(array.type)
+        lengths = (pc.binary_length if is_one else pc.list_value_length)(array)
+        sizes = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes *= 1 if is_one else NUMBER_BYTES
     elif array.nbytes <= limit:
         sizes = np.full(len(array), array.nbytes // len(array))
     else:
@@ -285,7 +249,7 @@ def _count_bytes(array: Any, limit: int) -> np.ndarray:
     return np.asarray(sizes, np.int64)
 
 
-def to_python(values: Any) -> list[Any]:
+def _to_python(values: Any, field: Field) -> list[Any]:
     """Convert values; numbers without a null among them are ten times faster.
 
     Raises:
@@ -293,44 +257,40 @@ def to_python(values: Any) -> list[Any]:
     """
     if is_kind(values.type, "integer", "floating") and not values.null_count:
         return list(values.to_numpy(zero_copy_only=False).tolist())
-    return list(values.to_pylist())
+    if values.null_count == len(values):
+        return [None] * len(values)
+    found = values.to_pylist()
+    return [_to_json(each, values.type) for each in found] if field.values == "json" else found
 
 
-def flatten_lists(array: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return lists of numbers as one array, not copied if nothing is null.
+def flatten_lists(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of numbers as one array, not copied, and the length of each.
 
-    Returns:
-        The numbers, 0 for null; the length of each list; which lists are null; which numbers are.
+    Raises:
+        BadRecordError: a list or a number is null.
     """
     import pyarrow.compute as pc
 
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    nulls = array.is_null().to_numpy(zero_copy_only=False)
-    values = array.flatten()
-    are_missing = values.is_null().to_numpy(zero_copy_only=False)
-    values = values.fill_null(0) if values.null_count else values
-    lengths = np.where(nulls, 0, lengths).astype(np.int64)
-    return values.to_numpy(zero_copy_only=False), lengths, nulls, are_missing
+    values, lengths = array.flatten(), pc.list_value_length(array)
+    if lengths.null_count or values.null_count:
+        raise BadRecordError("a null")
+    lengths = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return values.to_numpy(zero_copy_only=False), lengths
 
 
-def read_scalar(scalar: Any, encoding_errors: str) -> Any:
-    """Convert one value.
-
-    Raises:
-        BadEncodingError: it is not UTF-8.
-    """
+def _read_value(values: Any, field: Field, encoding_errors: str) -> Any:
+    """Convert the one value of an array; raises BadEncodingError if it is not UTF-8."""
     import pyarrow as pa
 
     try:
-        return scalar.as_py()
+        return _to_python(values, field)[0]
     except UnicodeDecodeError as error:
-        found = error.object[error.start]
-        if is_text(scalar.type) and encoding_errors == "replace":
-            return decode(scalar.cast(pa.large_binary()).as_py(), encoding_errors)
-        raise BadEncodingError(found, 0) from error
+        if is_text(values.type) and encoding_errors == "replace":
+            return decode(values.cast(pa.large_binary())[0].as_py(), encoding_errors)
+        raise BadEncodingError(error.object[error.start], 0) from error
 
 
-def to_json(value: Any, kind: Any) -> Any:
+def _to_json(value: Any, kind: Any) -> Any:
     """Return a value of a table as a JSON record would have it.
 
     All structs of a column have the same keys. One whose value is null is left out: the record may
@@ -339,41 +299,22 @@ def to_json(value: Any, kind: Any) -> Any:
     if value is None or is_text(kind):
         return value
     if is_kind(kind, "dictionary"):
-        return to_json(value, kind.value_type)
+        return _to_json(value, kind.value_type)
     if is_list(kind):
-        return [to_json(each, kind.value_type) for each in value]
+        return [_to_json(each, kind.value_type) for each in value]
     if is_kind(kind, "struct"):
         return {
-            field.name: to_json(value[field.name], field.type)
+            field.name: _to_json(value[field.name], field.type)
             for field in kind
             if value[field.name] is not None
         }
     if is_kind(kind, "map"):
-        return {key: to_json(inner, kind.item_type) for key, inner in value}
+        return {key: _to_json(inner, kind.item_type) for key, inner in value}
     return value
 
 
-def iter_table_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
-) -> Iterator[tuple[int, list[Any]]]:
-    """Read columns of the rows of a range, piece by piece, none of them empty.
-
-    Args:
-        choose: returns the names of the columns, from the schema of the file; at least one.
-        on_read: called with the bytes of the file as they are read; None if nobody needs them.
-
-    Returns:
-        For each piece, the number of rows of the file before it, and the array of each column.
-
-    Raises:
-        DataError: the file is damaged, or another format.
-        MachineError: pyarrow is not installed.
-    """
-    return ARRAYS[source_range.source.format](source_range, choose, on_read)
-
-
 def read_schema(source: Source) -> Any:
-    """Return the schema of a table, with its metadata; raises as `iter_table_arrays`."""
+    """Return the schema of a table, with its metadata; raises as `iter_table_records`."""
     if source.format == "parquet":
         return _open_parquet(source).schema_arrow
     whole = SourceRange(0, source, 0, source.num_bytes)
@@ -394,12 +335,11 @@ def find_row_groups(source: Source) -> list[int]:
 
 
 def _iter_parquet_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
+    source_range: SourceRange, fields: Sequence[Field], on_read: OnRead | None
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield columns of the row groups that begin in a range."""
-
+    """Yield the number of rows before each piece of the row groups in a range, and its columns."""
     source, file = source_range.source, _open_parquet(source_range.source)
-    columns = choose(file.schema_arrow)
+    columns = [check_column(file.schema_arrow, field, source, fields) for field in fields]
     names = [column for column in columns if column is not None]
     offsets = find_row_groups(source)
     is_one = len(offsets) == 2
@@ -416,7 +356,7 @@ def _iter_parquet_arrays(
                 rows = _choose_rows(count, _count_group_bytes(file, groups, names))
                 for batch in file.iter_batches(rows, groups, names, use_threads=False):
                     if len(batch):
-                        yield num_rows + num_found, _take_columns(batch, columns)
+                        yield num_rows + num_found, [_take_column(batch, each) for each in columns]
                     num_found += len(batch)
             if num_found != count:  # pyarrow stops without an error at some damaged pages
                 raise DataError(f"{source.path}: damaged ({num_found:,} rows, expected {count:,})")
@@ -438,23 +378,19 @@ def _choose_rows(num_rows: int, num_bytes: int) -> int:
     return min(LIMITS.rows_per_batch, max(1, num_rows * LIMITS.batch_bytes // max(1, num_bytes)))
 
 
-def _take_columns(batch: Any, columns: Columns) -> list[Any]:
-    """Return columns of a batch, dictionaries spelled out; one that is missing is null."""
+def _take_column(batch: Any, column: str | None) -> Any:
+    """Return a column of a batch, a dictionary spelled out; one that is missing is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: dict[str | None, Any] = {None: pa.nulls(len(batch))}
-    for column in columns:
-        if column is not None and column not in found:
-            name, *inner = _split(column, batch.schema.names)
-            values = batch.column(name)
-            values = pc.struct_field(values, inner) if inner else values
-            if is_text(values.type):
-                values = values.cast(pa.large_string(), safe=False)
-            found[column] = (
-                values.dictionary_decode() if is_kind(values.type, "dictionary") else values
-            )
-    return [found[column] for column in columns]
+    if column is None:
+        return pa.nulls(len(batch))
+    name, *inner = _split(column, batch.schema.names)
+    values = batch.column(name)
+    values = pc.struct_field(values, inner) if inner else values
+    if is_text(values.type):
+        return values.cast(pa.large_string(), safe=False)
+    return values.dictionary_decode() if is_kind(values.type, "dictionary") else values
 
 
 def _import_pyarrow(source: Source) -> Any:
@@ -491,8 +427,6 @@ def _open_parquet(source: Source) -> Any:
             pre_buffer=False,
             page_checksum_verification=True,  # if the file has checksums
         )
-        for index in range(file.metadata.num_columns):
-            _ = file.schema.column(index).path  # names that are not UTF-8 fail here, not later
     return file
 
 
@@ -534,13 +468,13 @@ class Stream:
 
 
 def _iter_arrow_arrays(
-    source_range: SourceRange, choose: ChooseColumns, on_read: OnRead | None
+    source_range: SourceRange, fields: Sequence[Field], on_read: OnRead | None
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield columns of an IPC stream, or a file: one between `ARROW1` and a footer."""
+    """Yield the same of an IPC stream, or of a file: a stream between `ARROW1` and a footer."""
     source = source_range.source
     stream = Stream(iter_raw_blocks(source_range, on_read))
     reader, is_file = _open_arrow(stream, source)
-    columns = choose(reader.schema)
+    columns = [check_column(reader.schema, field, source, fields) for field in fields]
     num_rows = 0
     with _naming_damage(source):
         for batch in reader:
@@ -551,7 +485,7 @@ def _iter_arrow_arrays(
             rows = _choose_rows(len(batch), sum(array.nbytes for array in arrays))
             for start in range(0, len(batch), rows):
                 piece = batch.slice(start, rows)
-                yield num_rows, _take_columns(piece, columns)
+                yield num_rows, [_take_column(piece, each) for each in columns]
                 num_rows += len(piece)
     if stream.is_at_end:
         raise DataError(f"{source.path}: truncated, expected the end of the stream", COPY_HINT)
@@ -587,146 +521,114 @@ def _open_arrow(stream: Stream, source: Source) -> tuple[Any, bool]:
     with _naming_damage(source, "not Arrow, or damaged"):
         options = pa.ipc.IpcReadOptions(use_threads=False)
         reader = pa.ipc.open_stream(pa.PythonFile(stream, mode="r"), options=options)
-        _read_names(reader.schema)  # those that are not UTF-8 fail here, not later
     return reader, is_file
 
 
-def _read_names(fields: Iterable[Any]) -> list[Any]:
-    kinds = [(field.name, field.type) for field in fields]
-    return [_read_names(map(kind.field, range(kind.num_fields))) for _, kind in kinds]
-
-
-ARRAYS = {"parquet": _iter_parquet_arrays, "arrow": _iter_arrow_arrays}
-
-
-class CsvRecords:
-    """Some rows of a CSV file: the fields of each that are wanted; none for a blank line."""
-
-    def __init__(
-        self, source: Source, wanted: Sequence[tuple[Field, Callable[[str], Any]]], limit: int
-    ) -> None:
-        self._source, self._wanted, self._limit = source, wanted, limit
-        self._rows: list[list[str] | BadRecordError] = []
-        self._lines: list[int] = []
-        self._bytes: list[int] = []  # where each begins
-        self.num_records = 0
-        self.num_bytes = 0  # counted in characters
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time for the next block."""
-        return self.num_bytes >= LIMITS.batch_bytes or self.num_records >= LIMITS.rows_per_batch
-
-    def add(self, row: list[str] | BadRecordError, line: int, byte: int) -> None:
-        """Add the fields of a row, or why there are none."""
-        self.num_records += 1
-        self._rows.append(row)
-        self._lines.append(line)
-        self._bytes.append(byte)
-        if isinstance(row, list):
-            self.num_bytes += sum(map(len, row))
-
-    def read_columns(self) -> list[list[Any]]:
-        """Return the values of each column; raise an error if a row is bad or blank."""
-        columns = list(map(list, zip(*self._rows, strict=True)))
-        if not columns or self.num_bytes * MAX_CHARACTER_BYTES > self._limit:
-            raise ValueError("rows that must be read one by one")
-        for values in columns:
-            "".join(values).encode()
-        return self._parse(columns)
-
-    def read_row(self, index: int) -> list[Any] | None:
-        """Return the values of a row, None for a blank line.
-
-        Raises:
-            BadRecordError: it is not CSV, not UTF-8, or has too many or too few fields.
-            DataError: its text is too large.
-        """
-        row = self._rows[index]
-        if isinstance(row, BadRecordError):
-            raise row
-        if not row:
-            return None
-        try:
-            sizes = {
-                field.name: len(value.encode()) * (field.option != KEEP)
-                for (field, _), value in zip(self._wanted, row, strict=True)
-            }
-        except UnicodeEncodeError as error:
-            byte = ord(error.object[error.start]) & 0xFF  # surrogateescape keeps the byte there
-            raise BadEncodingError(byte, 0) from error
-        if sum(sizes.values()) > self._limit:
-            raise oversized_error(self.find_place(index), self._limit)
-        return [value for (value,) in self._parse([[value] for value in row])]
-
-    def _parse(self, columns: list[list[str]]) -> list[list[Any]]:
-        return [
-            list(map(parse, values)) if field.option == KEEP else values
-            for (field, parse), values in zip(self._wanted, columns, strict=True)
-        ]
-
-    def find_byte(self, index: int) -> int:
-        """Return the byte at which a row begins."""
-        return self._bytes[index]
-
-    def find_place(self, index: int, byte: int = 0) -> str:
-        """Return "path:line"."""
-        del byte
-        return f"{self._source.path}:{self._lines[index]}"
+TABLES = {"parquet": _iter_parquet_arrays, "arrow": _iter_arrow_arrays}
 
 
 def iter_csv_records(
     source_range: SourceRange,
-    readers: Sequence[Reader],
+    fields: Sequence[Field],
     options: DocumentOptions,
     on_read: OnRead | None,
-) -> Iterator[CsvRecords]:
+) -> Iterator[RawRecords]:
     """Read the rows of a CSV file, block by block; the first one names the columns.
 
     Raises:
         DataError: a column is missing, or a field is too large.
     """
     source, limit = source_range.source, options.max_document_bytes
-    wanted = [(field, reader.parse) for reader in readers for field in reader.fields]
     csv = _open_csv(min(limit, MAX_FIELD))
     position = [0]  # the byte after the lines read so far
-    reader = csv.reader(
-        _iter_lines(source_range, options, on_read, position),
-        delimiter=source.delimiter,
-        strict=True,
-    )
+    lines = _iter_lines(source_range, options, on_read, position)
+    reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
     places: list[int] | None = None
-    num_columns = 0
-    rows = CsvRecords(source, wanted, limit)
+    rows: list[CsvRow] = []
+    num_columns = num_bytes = 0
+    values: list[str] | BadRecordError
     while True:
         line, byte = reader.line_num + 1, position[0]
-        place = f"{source.path}:{line}"
         try:
             row = next(reader, None)
         except csv.Error as error:
+            place = f"{source.path}:{line}"
             if "field limit" in str(error):
-                yield rows  # an error in an earlier row comes first
+                if rows:  # an error in an earlier row comes first
+                    yield _make_csv_records(rows, num_bytes, source, fields, limit)
                 raise oversized_error(place, limit) from error
             if places is None:
                 raise DataError(f"{place}: not CSV ({error})") from error
-            rows.add(BadRecordError(f"not CSV ({error})"), line, byte)
+            values = BadRecordError(f"not CSV ({error})")
         else:
             if row is None:
                 break
             if places is None:
-                fields = [field for field, _ in wanted]
-                places = [_find_place(row, field, fields, place) for field in fields]
-                num_columns = len(row)
-            elif row and len(row) != num_columns:
+                likes = dict.fromkeys(filter(None, row), "")
+                for field in fields:
+                    check_count(
+                        row.count(field.name), f"{source.path}:{line}", field, likes, fields
+                    )
+                places, num_columns = [row.index(field.name) for field in fields], len(row)
+                continue
+            if row and len(row) != num_columns:
                 expected = f"expected {num_columns} as in the first row"
-                rows.add(BadRecordError(f"{len(row)} fields, {expected}"), line, byte)
+                values = BadRecordError(f"{len(row)} fields, {expected}")
             else:
-                rows.add([row[place] for place in places] if row else row, line, byte)
-        if rows.is_full:
-            yield rows
-            rows = CsvRecords(source, wanted, limit)
-    if rows.num_records:
-        yield rows
+                values = [row[place] for place in places] if row else row
+                num_bytes += sum(map(len, values))
+        rows.append((values, line, byte))
+        if num_bytes >= LIMITS.batch_bytes or len(rows) >= LIMITS.rows_per_batch:
+            yield _make_csv_records(rows, num_bytes, source, fields, limit)
+            rows, num_bytes = [], 0
+    if rows:
+        yield _make_csv_records(rows, num_bytes, source, fields, limit)
+
+
+def _make_csv_records(
+    rows: list[CsvRow], num_characters: int, source: Source, fields: Sequence[Field], limit: int
+) -> RawRecords:
+    """Return rows of a CSV file; one whose text is too large is a DataError."""
+
+    def find_place(index: int, byte: int = 0) -> str:
+        del byte
+        return f"{source.path}:{rows[index][1]}"
+
+    def parse(columns: list[list[str]]) -> list[list[Any]]:
+        return [
+            list(map(field.parse, values)) if field.option == KEEP else values
+            for field, values in zip(fields, columns, strict=True)
+        ]
+
+    def read_columns() -> list[list[Any]]:
+        columns = list(map(list, zip(*[values for values, _, _ in rows], strict=True)))
+        if not columns or num_characters * MAX_CHARACTER_BYTES > limit:
+            raise ValueError("rows that must be read one by one")
+        for values in columns:
+            "".join(values).encode()
+        return parse(columns)
+
+    def read_row(index: int) -> list[Any] | None:
+        values = rows[index][0]
+        if isinstance(values, BadRecordError):
+            raise values
+        if not values:
+            return None
+        try:
+            sizes = {
+                field.name: len(value.encode()) * (field.option != KEEP)
+                for field, value in zip(fields, values, strict=True)
+            }
+        except UnicodeEncodeError as error:
+            byte = ord(error.object[error.start]) & 0xFF  # surrogateescape keeps the byte there
+            raise BadEncodingError(byte, 0) from error
+        if sum(sizes.values()) > limit:
+            raise oversized_error(find_place(index), limit)
+        return [value for [value] in parse([[value] for value in values])]
+
+    return RawRecords(
+        len(rows), num_characters, read_columns, read_row, find_place, lambda row: rows[row][2]
+    )
 
 
 def _open_csv(field_limit: int) -> Any:
@@ -753,15 +655,3 @@ def _iter_lines(
                 line = line.removeprefix(MARK.decode())
             position[0] += len(record) + 1
             yield line + "\n"
-
-
-def _find_place(row: list[str], field: Field, fields: Sequence[Field], place: str) -> int:
-    """Return the number of a column."""
-    if row.count(field.name) == 1:
-        return row.index(field.name)
-    if field.name in row:
-        raise DataError(f"{place}: {row.count(field.name)} columns named {quote(field.name)}")
-    found = dict.fromkeys(filter(None, row), "")
-    taken = [each.name for each in fields if each.option != KEEP]
-    error = missing_field_error("column", field.option, field.name, found, taken=taken)
-    raise DataError(f"{place}: {error.reason}", hint=error.hint)

@@ -137,10 +137,6 @@ class ChatText:
         """Return the text of a record; raises BadRecordError."""
         return [value for [value] in self.read_all([[value] for value in values])]
 
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts and their ids, as in the options of a manifest."""
         decisive = {

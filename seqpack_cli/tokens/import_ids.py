@@ -17,7 +17,6 @@ import io
 import re
 import shlex
 import time
-import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,11 +36,10 @@ from seqpack_cli.corpus.fields import (
     BadRecordError,
     Field,
     Reader,
-    ValueReader,
     oversized_error,
 )
 from seqpack_cli.corpus.find_files import Skipped, list_inputs
-from seqpack_cli.corpus.json_records import JSON_FORMATS, iter_raw_json
+from seqpack_cli.corpus.json_records import JSON_FORMATS, find_optional, iter_raw_json
 from seqpack_cli.corpus.options import (
     COMPRESSION_OF_SUFFIX,
     IDS_FORMATS,
@@ -58,21 +56,17 @@ from seqpack_cli.corpus.sources import (
     SourceRange,
 )
 from seqpack_cli.corpus.streams import (
+    MARK,
     OnRead,
     check_unchanged,
     iter_raw_blocks,
     naming_input,
 )
 from seqpack_cli.corpus.table_records import (
-    ARRAYS,
-    TYPES,
+    TABLE_FORMATS,
     Stream,
     check_column,
-    find_column,
     flatten_lists,
-    is_kind,
-    is_list,
-    is_text,
     read_schema,
 )
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
@@ -140,7 +134,7 @@ MIN_DOCUMENTS = 20  # of which more than half end as padded ones do
 MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 
 PACKED_HINT = "write one record per sequence, with a mask of 0 and 1"
-HINT_OF_VALUE = "pass --keep {0} to keep it as a column, or --ignore-field {0}"
+HINT_OF_VALUE = "pass --ignore-field {0}, or --keep {0} to keep it as a column"
 HOLE_HINT = "write the record without padding between its tokens"
 RANGE_HINT = (
     "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
@@ -149,23 +143,22 @@ RANGE_HINT = (
 EOS_HINT = (
     "pass the --eos and the --dtype that wrote the file; write ids without end tokens as JSON lines"
 )
-NO_EOS_HINT = "pass --eos ID, the id at the end of each document (GPT-2's is 50256)"
+FLAT_HINT = (
+    "pass the --dtype that wrote the file, such as uint16, unless it is .npy, and --eos ID, the id "
+    "at the end of each document (GPT-2's is 50256); a .bin of Megatron needs its .idx beside it "
+    "instead"
+)
 NPY_HINT = "save the ids with numpy.save as a flat array of integers"
 PAIR_HINT = "copy the pair again, or make it again"
 
 NPY_MAGIC = b"\x93NUMPY"
 HEAD_BYTES = 1 << 14  # numpy refuses to read longer headers, too
-# Files of another kind; ids begin so by a chance of 1 in 10^14.
-LONG_MARKS = ("bzip2", "xz", "7z", "Parquet", "indexed dataset", "HDF5", "SQLite", "PDF", "PNG")
-FOREIGN = {name: PATTERNS[name] for name in LONG_MARKS} | {
-    "gzip": rb"\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\x0d\xff]",
-    "zip": rb"PK\x03\x04[\n\x14\x2d]\0..[\0\x08]\0",
-    "pickle": rb"\x80[\4\5]\x95.{4}\0\0\0\0",
-    "Arrow": rb"ARROW1\0\0",
-}
-LIKELY_DTYPES = ("uint16", "uint32", "uint8")
+# Files of another kind; ids begin so by a chance of 1 in 10 million.
+FOREIGN = (
+    *("gzip", "bzip2", "xz", "zstd", "zip", "7z", "Parquet", "Arrow", "indexed dataset"),
+    *("HDF5", "SQLite", "PDF", "PNG"),
+)
 DTYPE_OF_CODE = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-FLOATS = (6, 7)  # codes
 ZERO = np.zeros(1, np.int64)
 
 
@@ -205,25 +198,14 @@ class IdBlock(NamedTuple):
         found: np.ndarray = to_offsets(self.lengths)[to_offsets(self.num_sequences)]
         return found
 
-    def reject(self, is_bad: np.ndarray, rejects: Sequence[Reject]) -> IdBlock:
-        """Return the block without the ids of some documents."""
-        is_kept = np.repeat(~is_bad, np.diff(self.offsets))
-        return self._replace(
-            ids=self.ids[is_kept],
-            lengths=self.lengths[np.repeat(~is_bad, self.num_sequences)],
-            num_sequences=np.where(is_bad, 0, self.num_sequences),
-            rejects=rejects,
-            targets=None if self.targets is None else self.targets[is_kept],
-            left_out={name: np.where(is_bad, 0, each) for name, each in self.left_out.items()},
-        )
-
 
 class IdFormat(NamedTuple):
     """How a format is read, cut and hashed."""
 
     iter_blocks: Callable[[ImportSetup, SourceRange, Sequence[Reader], OnRead], Iterator[IdBlock]]
     holds: str  # see OWN_OPTIONS
-    cut: Callable[[ImportOptions, Source, int, int], list[tuple[int, int]]] | None = None
+    # The byte at which the first document ends at a byte or after it; None: records are cut so.
+    find_end: Callable[[ImportOptions, Source, int], int] | None = None
     # Hashes what an index says of a range, before the bytes of the range.
     hash_index: Callable[[SourceRange, OnRead], None] = lambda *_: None
 
@@ -293,7 +275,11 @@ def _import_sources(
     if unread := [name for name in dict.fromkeys(names) if name not in known]:
         shown = join_items(map(quote, unread))
         workers.progress.on_notice(f"not read: {shown}; --keep FIELD keeps one")
-    cuts = {name: functools.partial(it.cut, options) for name, it in FORMATS.items() if it.cut}
+    cuts = {
+        name: functools.partial(_cut, functools.partial(it.find_end, options))
+        for name, it in FORMATS.items()
+        if it.find_end
+    }
     tasks = make_tasks(plan_parts(sources, part_bytes=options.part_bytes, cuts=cuts))
     found = {f"{role}_field": lists[role].name if role in lists else None for role in ROLES}
     recorded = {**options.record(), **found, "keep": describe_kept(kept)}
@@ -338,21 +324,18 @@ def _find_vocabulary(options: ImportOptions) -> tuple[Vocabulary, bytes | None]:
 def _check_options(sources: Sequence[Source], options: ImportOptions) -> None:
     """Raise OptionError if an option does not apply to the sources, or contradicts another."""
     formats = dict.fromkeys(source.format for source in sources)
-    held = {None, *(FORMATS[name].holds for name in formats)}
+    held = {FORMATS[name].holds for name in formats}
     for each in dataclasses.fields(options):
         value, holds = getattr(options, each.name), OWN_OPTIONS.get(each.name)
         is_recorded = each.name == "eos" and options.tokenizer is None
-        if holds not in held and value != each.default and not is_recorded:
+        is_used = {holds} == held if each.name == "keep" else holds in (None, *held)
+        if not is_used and value != each.default and not is_recorded:
             shown = value if isinstance(value, str | int) else value[0]
             what = f"the input is {join_items(formats)}, expected {holds}"
             flag = spell_flag(each)
-            raise OptionError(f"{flag} {shown}: {what}", hint=f"omit {flag}")
-    other = next((each for each in sources if FORMATS[each.format].holds != "records"), None)
-    if options.keep and other is not None:
-        raise OptionError(
-            f"--keep {options.keep[0]}: {other.path} is {other.format}, expected records",
-            hint="import it into a store of its own",
-        )
+            alone = f"import {holds} into a store of their own"
+            hint = alone if holds in held else f"omit {flag}"
+            raise OptionError(f"{flag} {shown}: {what}", hint)
 
 
 # Fields of records
@@ -409,66 +392,53 @@ def _find_fields(
         The fields with lists, by what they are; the columns to make; the names of all fields.
 
     Raises:
-        OptionError: the sources differ in their fields, or a field cannot be kept.
+        OptionError: records have targets and other sources have none, or a field cannot be kept.
         DataError: a field is missing or of another type, or the first records do not decide the
             kind of a kept field.
     """
-    fields, limit = _list_fields(options), options.max_document_bytes
+    fields = _list_fields(options)
     records = [each for each in sources if FORMATS[each.format].holds == "records"]
     lines = [each for each in records if each.format in JSON_FORMATS]
-    found: dict[Source, set[str]] = {}
-    names = _sample_names(lines, limit)
+    roles, names = _sample_lines(lines, fields, options.max_document_bytes)
     for source in records:
-        if source.format in ARRAYS:
-            found[source], more = _check_table(source, fields, options)
+        if source.format in TABLE_FORMATS:
+            found, more = _check_table(source, fields, options)
+            roles |= found
             names += more
-    how = DocumentOptions(
-        encoding_errors="skip", on_bad_record=options.on_bad_record, max_document_bytes=limit
-    )
-    readers = [
-        ValueReader(field._replace(is_optional=role != IDS)) for role, field in fields.items()
-    ]
-    samples = dict(zip(fields, sample_records(lines, readers, how), strict=True))
-    if samples[IDS]:
-        found[lines[0]] = {
-            role
-            for role, values in samples.items()
-            if not fields[role].is_optional or any(value is not None for value in values)
-        }
-    roles = {IDS}.union(*found.values())
-    others = [each for each in sources if each not in records]
-    found |= dict.fromkeys(others, roles - TARGET_ROLES)
-    for source, some in found.items():
-        for role in sorted(roles - some):
-            has_it, name = next(each for each in found if role in found[each]), fields[role].name
-            what = f"no {quote(name)}, {has_it.path} has it; expected all sources to be alike"
-            hint = f"import them into two stores, or pass --ignore-field {name}"
-            raise OptionError(f"{source.path}: {what}", hint)
-    columns = _choose_columns(records, options, how)
-    if not TARGET_ROLES.isdisjoint(roles):
+    columns = _choose_columns(records, options)
+    if targets := roles & TARGET_ROLES:
+        if other := next((each for each in sources if each not in records), None):
+            name = fields[min(targets)].name
+            what = f"has ids without {quote(name)}, which other sources have"
+            hint = f"import it into a store of its own, or pass --ignore-field {name}"
+            raise OptionError(f"{other.path}: {what}", hint)
         columns.insert(0, PlannedColumn(TARGETS, "targets", is_kept=False))
     return {role: fields[role] for role in fields if role in roles}, tuple(columns), names
 
 
-def _sample_names(sources: Sequence[Source], limit: int) -> list[str]:
-    """Return the names of the fields of the first records of JSON, for a note."""
-    names: list[str] = []
-    for source in sources[:1]:
-        whole = SourceRange(0, source, 0, source.num_bytes)
-        for block in islice(iter_raw_json(whole, limit, None), 1):
-            for record in block.records[:NUM_SAMPLES]:
-                with contextlib.suppress(ValueError, TypeError):
-                    names += dict(orjson.loads(record))
-    return names
+def _sample_lines(
+    sources: Sequence[Source], fields: Mapping[str, Field], limit: int
+) -> tuple[set[str], list[str]]:
+    """Return what the first records of JSON have of the fields, and the names of all fields."""
+    wholes = [SourceRange(0, source, 0, source.num_bytes) for source in sources]
+    blocks = chain.from_iterable(iter_raw_json(whole, limit, None) for whole in wholes)
+    roles, names = {IDS}, dict[str, None]()
+    for line in islice(chain.from_iterable(block.records for block in blocks), NUM_SAMPLES):
+        with contextlib.suppress(ValueError, TypeError):
+            record = dict(orjson.loads(line.removeprefix(MARK)))
+            names |= dict.fromkeys(record)
+            roles |= {
+                role
+                for role, field in fields.items()
+                if not field.is_optional or find_optional(record, field.name) is not None
+            }
+    return roles, list(names)
 
 
-def _choose_columns(
-    records: Sequence[Source], options: ImportOptions, how: DocumentOptions
-) -> list[PlannedColumn]:
+def _choose_columns(records: Sequence[Source], options: ImportOptions) -> list[PlannedColumn]:
     """Return the columns of kept fields; kinds that are left open follow from the first records."""
     keep = check_keep(options.keep)
-    readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
-    kept = sample_records(records if keep else (), readers, how)
+    kept = sample_records(records, [option.name for option in keep], _read_how(options))
     for option, values in zip(keep, kept, strict=True):
         is_list = not option.kind and any(isinstance(value, list) for value in values)
         if is_list or (option.kind and KINDS[option.kind].is_per_token):
@@ -490,22 +460,12 @@ def _check_table(
     """
     schema, roles = read_schema(source), set()
     for role, field in fields.items():
-        kind = find_column(schema, field, source, taken=ROLES)
-        if kind is None or (field.is_optional and is_kind(kind, "null")):
-            continue
-        if not TYPES[field.values].accepts(kind):
-            hint = TOKENIZE if is_text(kind) else HINT_OF_VALUE if field.is_optional else ""
-            what = f"column {quote(field.name)} is {kind}, expected lists of integers"
-            raise DataError(f"{source.path}: {what}", hint.format(field.name) or None)
-        roles.add(role)
-    for option in check_keep(options.keep):
-        check_column(schema, Field(option.name, KEEP), source)
-    lists = [each.name for each in schema if is_list(each.type)]
-    wrong = {name: why for name, why in _list_refused(roles, options).items() if name in lists}
-    if EXPORTED in (schema.metadata or {}):
-        wrong |= {name: why for name, why in OF_EXPORTS.items() if name in schema.names}
-    for name, (what, hint) in wrong.items():
-        if name not in _list_taken(options):
+        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else TOKENIZE
+        if check_column(schema, field, source, fields.values(), hint) is not None:
+            roles.add(role)
+    is_export, taken = EXPORTED in (schema.metadata or {}), _list_taken(options)
+    for name, (what, hint) in OF_EXPORTS.items():
+        if is_export and name in schema.names and name not in taken:
             raise DataError(f"{source.path}: column {quote(name)}{what}", hint)
     return roles, schema.names
 
@@ -541,30 +501,15 @@ class IdReader:
         return [*self.lists.values(), *(Field(name, KEEP, "json", True) for name in self.refused)]
 
     def read_all(self, columns: Sequence[Any]) -> list[Any]:
-        """Return the ids of some records; raise BadRecordError if each must be read on its own."""
-        if any(values.count(None) < len(values) for values in columns[len(self.lists) :]):
-            raise BadRecordError("a field that may be refused")
-        return [self._join(columns)]
-
-    def read(self, values: Sequence[Any]) -> list[Any]:
-        """Return the ids of one record; raises BadRecordError."""
-        found = self._join([[value] for value in values])
-        others = zip(self.refused.items(), values[len(self.lists) :], strict=True)
-        for (name, (reason, hint)), value in others:
-            if isinstance(value, list):
-                raise BadRecordError(f"field {quote(name)}{reason}", hint)
-        return [found]
-
-    def parse(self, spelled: str) -> Any:
-        """CSV has no lists."""
-        raise NotImplementedError
-
-    def _join(self, columns: Sequence[Any]) -> IdLists:
         """Join the lists of some records, and check them against each other.
 
         Raises:
             BadRecordError: there is something wrong; of one record, this says what.
         """
+        refused = columns[len(self.lists) :]
+        for (name, (reason, hint)), values in zip(self.refused.items(), refused, strict=True):
+            if list in set(map(type, values)):
+                raise BadRecordError(f"field {quote(name)}{reason}", hint)
         joined: dict[str, tuple[np.ndarray, np.ndarray]] = {
             role: _join_lists(self.lists[role], column)
             for role, column in zip(self.lists, columns, strict=False)
@@ -573,8 +518,9 @@ class IdReader:
         ids, lengths = joined[IDS]
 
         def hint_unread(role: str) -> str:
-            name, option, *_, is_optional = self.lists[role]
-            return f"pass --ignore-field {name}" if is_optional else f"omit {option} {name}"
+            field = self.lists[role]
+            ignore = f"pass --ignore-field {field.name}"
+            return ignore if field.is_optional else f"omit {field.option} {field.name}"
 
         for role, (_, others) in joined.items():
             if not np.array_equal(others, lengths):
@@ -622,7 +568,11 @@ class IdReader:
         targets = None if targets is None else targets.view(np.uint8)
         if not is_token.all():
             ids, targets = ids[is_token], None if targets is None else targets[is_token]
-        return IdLists(ids, kept, lengths - kept, targets)
+        return [IdLists(ids, kept, lengths - kept, targets)]
+
+    def read(self, values: Sequence[Any]) -> list[Any]:
+        """Return the ids of one record; raises BadRecordError."""
+        return self.read_all([[value] for value in values])
 
 
 def _are_shifted(ids: np.ndarray, labels: np.ndarray) -> bool:
@@ -641,23 +591,18 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
         BadRecordError: there is something else; of one record, this says what.
     """
     if not isinstance(column, list):
-        values, lengths, are_null, are_missing = flatten_lists(column)
-        if are_null.any() or are_missing.any():
-            raise BadRecordError("a null")
-        return values, lengths
+        return flatten_lists(column)
     kinds = {int, bool} if field.values == "masks" else {int}
     are_lists = set(map(type, column)) <= {list}
     if are_lists and set(map(type, chain.from_iterable(column))) <= kinds:
         lengths = np.fromiter(map(len, column), np.int64, len(column))
         with contextlib.suppress(OverflowError):  # an integer above 64 bits
             return np.fromiter(chain.from_iterable(column), np.int64, int(lengths.sum())), lengths
-    (value, *_), what, hint = column, f"field {quote(field.name)}", SKIP_HINT
-    if value is None and field.is_optional:
-        what, hint = f"{what} is missing or null", f"pass --ignore-field {field.name}"
-        raise BadRecordError(f"{what}, expected a list of integers, as other records have", hint)
+    value, what = column[0], f"field {quote(field.name)}"
     if type(value) is not list:
-        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else hint
-        raise BadRecordError(f"{what} is {quote_value(value)}, expected a list of integers", hint)
+        found = "missing or null" if value is None else quote_value(value)
+        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else SKIP_HINT
+        raise BadRecordError(f"{what} is {found}, expected a list of integers", hint)
     for number, entry in enumerate(value, 1):
         if type(entry) not in kinds or not -(2**63) <= entry < 2**63:
             found = f"entry {number} is {quote_value(entry)}, expected an integer of 64 bits"
@@ -665,19 +610,23 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
     raise BadRecordError("in another record")
 
 
+def _read_how(options: ImportOptions) -> DocumentOptions:
+    """Return how records are read: one that is not UTF-8 is a bad record like others."""
+    policy, limit = options.on_bad_record, options.max_document_bytes
+    return DocumentOptions(encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit)
+
+
 def _iter_records(
     setup: ImportSetup, source_range: SourceRange, readers: Sequence[Reader], on_read: OnRead
 ) -> Iterator[IdBlock]:
     """Read the records of a range, each of them a document."""
-    policy, limit = setup.options.on_bad_record, setup.options.max_document_bytes
-    how = DocumentOptions(encoding_errors=policy, on_bad_record=policy, max_document_bytes=limit)
-    is_json = source_range.source.format in JSON_FORMATS  # tables were checked
-    refused = _list_refused(setup.lists, setup.options) if is_json else {}
-    reader = IdReader(setup.lists, refused)
-    nothing = reader.read_all([[] for _ in setup.lists])[0]
+    reader = IdReader(setup.lists, _list_refused(setup.lists, setup.options))
+    nothing = reader.read_all([[] for _ in reader.fields])[0]
     none = nothing._replace(lengths=ZERO, num_padding=ZERO)
     try:
-        for block in iter_records(source_range, [reader, *readers], how, on_read):
+        for block in iter_records(
+            source_range, [reader, *readers], _read_how(setup.options), on_read
+        ):
             found: Any = block.lists[0]
             if not isinstance(found, IdLists):  # they were read one by one
                 pieces = zip(*(each or none for each in found), strict=True)
@@ -728,28 +677,16 @@ def _read_layout(source: Source, dtype: str | None, eos: int | None) -> FlatLayo
     head_range = SourceRange(0, source, 0, min(num_bytes, HEAD_BYTES))
     head = b"".join(iter_raw_blocks(head_range, None))
     is_npy = head.startswith(NPY_MAGIC)
-    for kind, pattern in FOREIGN.items():
-        if re.match(pattern, head, re.DOTALL):
+    for kind in FOREIGN:
+        if re.match(PATTERNS[kind], head, re.DOTALL):
             hint = f"decompress it: {kind} -dc {shlex.quote(path)} > ids.bin"
             if kind not in COMPRESSION_OF_SUFFIX.values():
                 hint = f"pass --format {kind.lower()}" if kind in ("Parquet", "Arrow") else SAVE_IDS
             what = f"{kind} (begins with {quote(head[:8])}), expected ids alone"
             raise DataError(f"{path}: {what}", hint)
-    missing, hints = [], []
-    if dtype is None and not is_npy:
-        sizes = {name: np.dtype(name).itemsize for name in LIKELY_DTYPES}
-        fitting = [name for name, size in sizes.items() if not num_bytes % size][:2]
-        counts = [f"--dtype {name} ({num_bytes // sizes[name]:,} ids)" for name in fitting]
-        missing.append("--dtype")
-        hints.append(f"pass the type that wrote the file, probably {' or '.join(counts)}")
-    if eos is None:
-        missing.append("--eos")
-        hints.append(NO_EOS_HINT.removeprefix("pass " if hints else ""))
+    missing = ["--dtype"] * (dtype is None and not is_npy) + ["--eos"] * (eos is None)
     if missing:
-        if path.lower().endswith(".bin"):
-            hints.append("a .bin of Megatron needs its .idx beside it instead")
-        what = f"ids alone, expected {' and '.join(missing)}"
-        raise OptionError(f"{path}: {what}", "; and ".join(hints).replace("; and a .", "; a ."))
+        raise OptionError(f"{path}: ids alone, expected {' and '.join(missing)}", FLAT_HINT)
     found, offset = _read_npy(head, source) if is_npy else (np.dtype(dtype).newbyteorder("<"), 0)
     if dtype not in (None, found.name):
         what = f"--dtype {dtype}: {path} has {found.name} in its .npy header"
@@ -768,7 +705,7 @@ def _read_npy(head: bytes, source: Source) -> tuple[np.dtype, int]:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = "read_array_header_1_0" if is_first else "read_array_header_2_0"
         shape, _, found = getattr(np.lib.format, read)(file)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+    except Exception as error:  # numpy raises six kinds
         raise DataError(f"{path}: .npy header, {str(error)[:60]}", NPY_HINT) from error
     if found.kind not in "iu" or len(shape) != 1:
         what = f".npy array of {quote(found.str)} and shape {shape}"
@@ -780,31 +717,23 @@ def _read_npy(head: bytes, source: Source) -> tuple[np.dtype, int]:
     return found, file.tell()
 
 
-def _cut_flat(
-    options: ImportOptions, source: Source, room: int, part_bytes: int
-) -> list[tuple[int, int]]:
-    """Return the (start, end) bytes of ranges that end behind an end token."""
+def _find_end_token(options: ImportOptions, source: Source, byte: int) -> int:
+    """Return where the first document ends at a byte or after it.
+
+    That is the end of the file if the document is larger than the limit, which is an error later.
+    """
     dtype, offset, eos = _read_layout(source, options.dtype, options.eos)
     size = dtype.itemsize
-
-    def find_end(byte: int) -> int:
-        """Return where the first document ends at a byte or after it.
-
-        That is the end of the file if the document is larger than the limit, which is an error
-        later.
-        """
-        start = offset + max(0, -(-(byte - offset) // size) - 1) * size
-        last = min(source.num_bytes, start + options.max_document_bytes + size)
-        step = max(LIMITS.seek_bytes // size, 1) * size
-        for first in range(start, last, step):
-            searched = SourceRange(0, source, first, min(first + step, last))
-            data = b"".join(iter_raw_blocks(searched, None))
-            found = np.flatnonzero(np.frombuffer(data, dtype) == eos)
-            if len(found):
-                return first + (int(found[0]) + 1) * size
-        return source.num_bytes
-
-    return cut_where(find_end, source, room, part_bytes)
+    start = offset + max(0, byte - offset - 1) // size * size
+    last = min(source.num_bytes, start + options.max_document_bytes + size)
+    step = max(LIMITS.seek_bytes // size, 1) * size
+    for first in range(start, last, step):
+        searched = SourceRange(0, source, first, min(first + step, last))
+        data = b"".join(iter_raw_blocks(searched, None))
+        found = np.flatnonzero(np.frombuffer(data, dtype) == eos)
+        if len(found):
+            return first + (int(found[0]) + 1) * size
+    return source.num_bytes
 
 
 def _iter_flat(
@@ -908,27 +837,17 @@ def _read_pair(source: Source) -> PairIndex:
     with naming_input(path):
         data = index_file.input.map(index_file.num_bytes)
     begin = data[: HEADER.size].tobytes()
-    if not begin.startswith(MAGIC):
+    if len(begin) < HEADER.size or not begin.startswith(MAGIC):
         found = quote(begin[: len(MAGIC)])
         raise DataError(f"{path}: begins with {found}, expected an indexed dataset ({MAGIC!r})")
-    if len(data) < HEADER.size:
-        raise DataError(f"{path}: {len(data):,} bytes, expected at least {HEADER.size}", PAIR_HINT)
     _, version, code, num_sequences, num_firsts = HEADER.unpack(begin)
-    if version != VERSION:
-        raise DataError(f"{path}: version {version}, expected {VERSION}")
-    if code not in DTYPE_OF_CODE:
-        kind, hint = (
-            (" (floating point)", "write the ids as int32") if code in FLOATS else ("", None)
-        )
+    if version != VERSION or code not in DTYPE_OF_CODE:
         known = ", ".join(f"{it} ({np.dtype(name)})" for it, name in DTYPE_OF_CODE.items())
-        what = f"dtype code {code}{kind}, expected that of an integer: {known}"
-        raise DataError(f"{path}: {what}", hint)
+        what = f"version {version}, dtype code {code}, expected {VERSION}, and an integer: {known}"
+        raise DataError(f"{path}: {what}", "write the ids as int32")
     expected = HEADER.size + 12 * num_sequences + 8 * num_firsts
-    if num_sequences and len(data) == expected + num_sequences:
-        what = "has a mode for each sequence, as multimodal data, expected text"
-        raise DataError(f"{path}: {what}", hint="import the text alone")
     if len(data) != expected or not num_firsts:
-        what = f"{len(data):,} bytes, its header says {expected:,}"
+        what = f"{len(data):,} bytes, expected {expected:,} for sequences of text"
         raise DataError(f"{path}: {what}", PAIR_HINT)
     offset = HEADER.size + 4 * num_sequences
     index = PairIndex(
@@ -938,52 +857,40 @@ def _read_pair(source: Source) -> PairIndex:
         view_array(data, "<i8", count=num_firsts, offset=offset + 8 * num_sequences),
         source.num_bytes,
     )
-    for wrong in _iter_contradictions(index, source.path, path):
-        raise DataError(wrong, PAIR_HINT)
+    num_bytes = _count_bytes(index)
+    if num_bytes is None:
+        what = "its sequences or documents do not follow one another"
+        raise DataError(f"{path}: {what}", PAIR_HINT)
+    if num_bytes != source.num_bytes:
+        what = f"{source.num_bytes:,} bytes, {path} describes {num_bytes:,}"
+        raise DataError(f"{source.path}: {what}", PAIR_HINT)
     return index
 
 
-def _iter_contradictions(index: PairIndex, bin_path: str, path: str) -> Iterator[str]:
-    """Check a block of entries at a time: an index may be as large as the memory."""
-    size, num_sequences = index.dtype.itemsize, len(index.lengths)
-    num_tokens, block = 0, LIMITS.ids_per_block
-    for first in range(0, num_sequences, block):
-        lengths = index.lengths[first : first + block]
-        if lengths.min() < 0:
-            place = int(lengths.argmin())
-            yield f"{path}: sequence {first + place} has {lengths[place]} tokens"
-        ends = np.cumsum(lengths, dtype=np.int64) + num_tokens
-        begins, starts = (ends - lengths) * size, index.starts[first : first + block]
-        if (wrong := starts != begins).any():
-            place = int(wrong.argmax())
-            yield (
-                f"{path}: sequence {first + place} starts at byte {starts[place]:,}, expected "
-                f"{begins[place]:,}, where the one before ends"
-            )
-        num_tokens = int(ends[-1])
-    if index.num_bytes != num_tokens * size:
-        yield f"{bin_path}: {index.num_bytes:,} bytes, {path} describes {num_tokens * size:,}"
-    firsts = index.first_sequences
-    for first in range(0, len(firsts), block):
-        some = firsts[first : first + block + 1]
+def _count_bytes(index: PairIndex) -> int | None:
+    """Return the bytes of all sequences; None if one does not begin where the one before ends.
+
+    A block of entries at a time is checked: an index may be as large as the memory.
+    """
+    num_bytes, step, firsts = 0, LIMITS.ids_per_block, index.first_sequences
+    for first in range(0, len(index.lengths), step):
+        lengths = index.lengths[first : first + step]
+        starts = to_offsets(lengths) * index.dtype.itemsize + num_bytes
+        if lengths.min() < 0 or (index.starts[first : first + step] != starts[:-1]).any():
+            return None
+        num_bytes = int(starts[-1])
+    for first in range(0, len(firsts), step):
+        some = firsts[first : first + step + 1]
         if (some[1:] < some[:-1]).any():
-            yield f"{path}: the documents are not in the order of their sequences"
-    if firsts[0] != 0 or firsts[-1] != num_sequences:
-        found = f"the documents run from sequence {firsts[0]} to {firsts[-1]}"
-        yield f"{path}: {found}, expected 0 to {num_sequences}"
+            return None
+    return num_bytes if firsts[0] == 0 and firsts[-1] == len(index.lengths) else None
 
 
-def _cut_megatron(
-    options: ImportOptions, source: Source, room: int, part_bytes: int
-) -> list[tuple[int, int]]:
-    """Return the (start, end) bytes of ranges of whole documents."""
+def _find_end_of_pair(options: ImportOptions, source: Source, byte: int) -> int:
+    """Return where the first document begins at a byte or after it."""
     del options  # the index says everything
     index = _read_pair(source)
-
-    def find_end(byte: int) -> int:
-        return index.find_start(index.find_document(byte))
-
-    return cut_where(find_end, source, room, part_bytes)
+    return index.find_start(index.find_document(byte))
 
 
 def _hash_index(source_range: SourceRange, update: OnRead) -> None:
@@ -1006,10 +913,9 @@ def _iter_megatron(
     stream = Stream(iter_raw_blocks(source_range, on_read))
     first, last = index.find_documents(source_range)
     while first < last:
+        near = source_range._replace(end=index.find_start(first) + LIMITS.read_bytes)
         stop = min(first + LIMITS.sequences_per_block, last)
-        begin = index.find_start(first)
-        if index.find_start(stop) > begin + LIMITS.read_bytes:  # a long document is read alone
-            stop = max(index.find_document(begin + LIMITS.read_bytes + 1) - 1, first + 1)
+        stop = min(stop, max(first + 1, index.find_documents(near)[1]))
         firsts = index.first_sequences[first : stop + 1].astype(np.int64)
         lengths = index.lengths[firsts[0] : firsts[-1]].astype(np.int64)
         ends = to_offsets(lengths)[firsts - firsts[0]] * index.dtype.itemsize
@@ -1031,8 +937,8 @@ def _iter_megatron(
 
 
 FORMATS = {
-    "megatron": IdFormat(_iter_megatron, "documents", _cut_megatron, _hash_index),
-    "flat": IdFormat(_iter_flat, "ids alone", _cut_flat),
+    "megatron": IdFormat(_iter_megatron, "documents", _find_end_of_pair, _hash_index),
+    "flat": IdFormat(_iter_flat, "ids alone", _find_end_token),
     **dict.fromkeys(("jsonl", "json", "parquet", "arrow"), IdFormat(_iter_records, "records")),
 }
 
@@ -1052,6 +958,13 @@ def hash_input(source_range: SourceRange) -> str:
 # Parts
 
 
+def _cut(
+    find_end: Callable[[Source, int], int], source: Source, room: int, part_bytes: int
+) -> list[tuple[int, int]]:
+    """Return the (start, end) bytes of ranges of whole documents."""
+    return cut_where(functools.partial(find_end, source), source, room, part_bytes)
+
+
 def _make_parts(
     run: RunFolder, tasks: Sequence[PartTask], setup: ImportSetup, workers: Workers
 ) -> list[dict[str, Any]]:
@@ -1059,13 +972,12 @@ def _make_parts(
     receipts = find_finished(
         run, tasks, {**RECEIPT_FIELDS, **dict.fromkeys(FACTS, int)}, workers, hash_input
     )
-    ranges = chain.from_iterable(task.ranges for task in tasks)
-    has_records = any(FORMATS[each.source.format].holds == "records" for each in ranges)
-    are_chosen = workers.executor.num_workers is not None or not workers.are_local
+    held = {FORMATS[each.source.format].holds for task in tasks for each in task.ranges}
+    is_free = workers.executor.num_workers is None and workers.are_local
 
     def make(waiting: Sequence[PartTask]) -> Iterator[MadePart]:
         num_processes, num_threads = share_cores(workers, waiting)[0], 1
-        if not has_records and not are_chosen:  # threads need no second to start, nor Python's lock
+        if is_free and "records" not in held:  # threads start at once, and need no Python's lock
             num_processes, num_threads = 1, min(MAX_THREADS, count_cores(), len(waiting))
         made = functools.partial(import_part, setup)
         return workers.run(made, waiting, max_processes=num_processes, num_threads=num_threads)
@@ -1120,16 +1032,24 @@ def _check_ids(block: IdBlock, setup: ImportSetup, num_before: int) -> IdBlock:
     if ids.min(initial=0) >= 0 and ids.max(initial=0) <= max_id:
         return block
     outside = np.flatnonzero((ids > max_id) | (ids < 0))
-    is_bad, rejects = np.zeros(len(block.num_sequences), bool), list(block.rejects)
+    is_kept, rejects = np.ones(len(block.num_sequences), bool), list(block.rejects)
     bad, firsts = np.unique(np.searchsorted(offsets, outside, "right") - 1, return_index=True)
-    is_bad[bad] = True
+    is_kept[bad] = False
     for document, place in zip(bad.tolist(), outside[firsts].tolist(), strict=True):
         where = f"token {place - int(offsets[document]) + 1} has id {ids[place]}"
         reason = f"{where}, expected ids from 0 to {max_id:,}"
         if setup.options.on_bad_record == "error":
             raise DataError(f"{block.find_place(document)}: {reason}", RANGE_HINT)
         rejects.append(Reject(num_before + document, None, reason))
-    return block.reject(is_bad, sorted(rejects, key=lambda each: each.record))
+    of_tokens = np.repeat(is_kept, np.diff(offsets))
+    return block._replace(
+        ids=ids[of_tokens],
+        lengths=block.lengths[np.repeat(is_kept, block.num_sequences)],
+        num_sequences=block.num_sequences * is_kept,
+        rejects=sorted(rejects),
+        targets=None if block.targets is None else block.targets[of_tokens],
+        left_out={name: each * is_kept for name, each in block.left_out.items()},
+    )
 
 
 def _make_documents(block: IdBlock, setup: ImportSetup) -> MadeDocuments:
@@ -1164,12 +1084,12 @@ def _count_ends(facts: Counter[str], block: IdBlock, affix_ids: Mapping[str, int
     ids, offsets = block.ids, block.offsets
     facts["largest_id"] = max(facts["largest_id"], int(ids.max(initial=0)))
     lengths = np.diff(offsets)
-    starts, ends = offsets[:-1][lengths > 0], offsets[1:][lengths > 0]
-    for (role, id_), places in zip(affix_ids.items(), (starts, ends - 1), strict=True):
-        if id_ is not None:
-            facts[f"num_with_{role}"] += int((ids[places] == id_).sum())
-    ends = offsets[1:][lengths > 1]
-    twice = ends[ids[ends - 1] == ids[ends - 2]]
+    ends = {"bos": offsets[:-1][lengths > 0], "eos": offsets[1:][lengths > 0] - 1}
+    for role, places in ends.items():
+        if affix_ids[role] is not None:  # numpy compares with None as Python does, slowly
+            facts[f"num_with_{role}"] += int((ids[places] == affix_ids[role]).sum())
+    lasts = offsets[1:][lengths > 1]
+    twice = lasts[ids[lasts - 1] == ids[lasts - 2]]
     if len(twice) and not facts["num_ending_twice"]:
         facts["ending_twice_id"] = int(ids[twice[0] - 1])
     facts["num_ending_twice"] += len(twice)

@@ -89,7 +89,7 @@ class Kind:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The fields that it reads."""
-        return (Field(self.name, KEEP),)
+        return (Field(self.name, KEEP, parse=self.parse),)
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Check many values at once; raise TypeError or ValueError if each must be read alone."""

@@ -55,7 +55,9 @@ class Tags(Class):
     @property
     def fields(self) -> tuple[Field, ...]:
         """The tags, and the text or words."""
-        return Field(self.name, KEEP), Field(self.field.text_field, TEXT_FIELD, "words")
+        return Field(self.name, KEEP, parse=self.parse), Field(
+            self.field.text_field, TEXT_FIELD, "words"
+        )
 
     def read_all(self, columns: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the segments of many records; raise ValueError if one must be read alone."""

@@ -101,8 +101,6 @@ class TextValues(Sequence[str]):
     def find_wrong(self) -> np.ndarray:
         """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
         first, last = int(self.offsets[0]), int(self.offsets[-1])
-        if first == last or self.data[first:last].max() < 0x80:  # ASCII
-            return np.zeros(len(self), bool)
         starts = self.offsets[:-1][self.lengths > 0]
         if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)

@@ -60,10 +60,6 @@ class PromptText:
         made = _join(*texts)
         return [made.text, made]
 
-    def parse(self, spelled: str) -> Any:
-        """Return the text."""
-        return spelled
-
     def describe(self) -> dict[str, Any]:
         """Return what decides the texts besides the options: nothing."""
         return {}

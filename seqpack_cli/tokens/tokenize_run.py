@@ -27,7 +27,7 @@ from seqpack_cli.corpus.checks import (
     find_input,
     naming_stray,
 )
-from seqpack_cli.corpus.fields import KEEP, Field, FieldText, ValueReader, proposes_field
+from seqpack_cli.corpus.fields import FieldText, proposes_field
 from seqpack_cli.corpus.find_files import Skipped, list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers, plan_parts
@@ -281,8 +281,7 @@ def _find_fields(sources: list[Source], options: TokenizeOptions) -> tuple[Plann
     """
     keep, kept = check_keep(options.keep), list[PlannedColumn]()
     if keep:
-        readers = [ValueReader(Field(option.name, KEEP)) for option in keep]
-        samples = sample_records(sources, readers, options.documents)
+        samples = sample_records(sources, [option.name for option in keep], options.documents)
         kept = choose_kinds(keep, samples, options.documents.text_field)
     tags = next((field for field in kept if KINDS[field.kind].is_per_token), None)
     if options.tag_subtokens and tags is None:
