@@ -136,10 +136,9 @@ def to_lists(value: Any) -> Any:
 
 def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
     """Return what the layout of batches with these resolved options needs to know."""
-    values, side = record_options(options), options.padding_side
-    return Geometry.of_options(
-        options.layout, values, pad_id=pad_id, padding_side=side, is_decoder=is_decoder
-    )
+    manifest = {"layout": options.layout, "options": record_options(options), "pad_id": pad_id}
+    manifest |= {"padding_side": options.padding_side, SIDE: DECODER if is_decoder else ENCODER}
+    return Geometry.of_manifest(manifest)
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:

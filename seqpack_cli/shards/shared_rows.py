@@ -18,7 +18,7 @@ length, rounded up to a multiple, and padding fills the rest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,15 +28,8 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.batching.rows import FROM_BEFORE, round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import (
-    Batch,
-    Layout,
-    RowSource,
-    Tensors,
-    describe_fields,
-    refuse,
-    within_batches,
-)
+from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.layouts import Batch, describe_fields, refuse, within_batches
 from seqpack_cli.tokens.kinds import Values
 
 NO_ID = -1  # of a piece that does not go on in the next batch
@@ -81,17 +74,15 @@ class VarlenBatch(Batch):
     @functools.cached_property
     def starts(self) -> np.ndarray:
         """Where in data each sequence begins, int64[B]."""
-        if not self.has_gaps:
-            return self._offsets[:-1]
-        rounded = round_up(self.lengths, self.multiple)
+        lengths = round_up(self.lengths, self.multiple)
         if self.row_indices is None or self.row_length is None:
-            return to_offsets(rounded)[:-1]
+            return to_offsets(lengths)[:-1]
         firsts = self.row_indices * self.row_length
-        starts: np.ndarray = firsts + place_in_rows(rounded, self.row_indices)
+        starts: np.ndarray = firsts + place_in_rows(lengths, firsts)
         return starts
 
     @property
-    def has_gaps(self) -> bool:
+    def has_padding(self) -> bool:
         """Whether there may be padding."""
         return self.row_length is not None or self.multiple > 1
 
@@ -113,7 +104,7 @@ class VarlenBatch(Batch):
 
         int64, in the shape of the batch.
         """
-        if not self.has_gaps:
+        if not self.has_padding:
             return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
         starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
         ends[:-1], ends[-1] = starts[1:], len(self.data)
@@ -134,7 +125,7 @@ class VarlenBatch(Batch):
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         shape: dict[str, Any] = {"cu_seqlens": self.cu_seqlens.tolist()}
-        if self.has_gaps:
+        if self.has_padding:
             padded = self.cu_seqlens_padded
             shape["cu_seqlens_padded"] = None if padded is None else padded.tolist()
         if self.row_indices is not None:
@@ -171,7 +162,7 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        if self.has_gaps:
+        if self.has_padding:
             return place_in_rows(self.lengths, self.row_indices)
         begins = np.add.accumulate(self.lengths) - self.lengths
         steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
@@ -187,11 +178,6 @@ class StreamsBatch(Batch):
     def stride(self) -> int:
         """The distance in data between two tokens of a piece."""
         return self.num_streams
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether there is padding."""
-        return self.count_padding() > 0
 
     @property
     def is_reset(self) -> np.ndarray:
@@ -228,24 +214,21 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def _padding(self) -> np.ndarray:
         steps = expand_ranges(self.first_steps, self.lengths)
-        mask = np.ones(len(self.data), bool)
-        mask[steps * self.num_streams + np.repeat(self.row_indices, self.lengths)] = False
+        mask = np.ones(self.shape, bool)
+        mask[steps, np.repeat(self.row_indices, self.lengths)] = False
         return np.flatnonzero(mask)
 
 
-class VarlenLayout(Layout):
+class VarlenArrays(ShardArrays):
     """Row after row, sequence after sequence."""
+
+    rules = LAYOUTS["varlen"]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The arrays of a batch, in file order."""
         rows = () if self.geometry.num_rows is None else ("row_indices",)
         return ("lengths", "original_indices", "piece_starts", *rows, "data")
-
-    @property
-    def has_padding(self) -> bool:
-        """Whether rows are filled up, or lengths rounded up."""
-        return self.geometry.num_rows is not None or self.geometry.multiple > 1
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -262,27 +245,23 @@ class VarlenLayout(Layout):
             arrays["row_indices"] = rows.row_indices
         return arrays
 
-    def find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_starts(self, rows: np.ndarray) -> np.ndarray:
         """Return where in `data` each of some sequences begins, int64[N]."""
-        if not self.has_padding:
-            whole: np.ndarray = to_offsets(tensors["lengths"])[rows]
-            return whole
-        firsts = self._find_firsts(tensors)
-        lengths = round_up(tensors["lengths"], self.geometry.multiple)
+        lengths, firsts = self._rounded, self._find_firsts()
         starts: np.ndarray = (firsts + place_in_rows(lengths, firsts))[rows]
         return starts
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self, *, max_id: int) -> None:
         """Raise ValueError unless the sequences fill their rows, or fit into them."""
-        super().check(tensors, max_id=max_id)
-        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
-        sizes, num_rows = np.diff(tensors["data_offsets"]), self.geometry.num_rows
-        sizes_of_rows = sizes.repeat(np.diff(offsets))
+        super().check_rows(max_id=max_id)
+        tensors, lengths, num_rows = self.tensors, self.tensors["lengths"], self.geometry.num_rows
+        sizes, offsets = np.diff(tensors["data_offsets"]), tensors["sequence_offsets"]
+        sizes_of_rows = sizes.repeat(self.num_rows)
         refuse(  # longer ones could make the sums wrap around
             lengths > sizes_of_rows,
             lambda row: f"row {row} has {lengths[row]} ids, data has {sizes_of_rows[row]} cells",
         )
-        lengths = round_up(lengths, self.geometry.multiple)
+        lengths = self._rounded
         if num_rows is None:
             sums = np.add.reduceat(lengths, offsets[:-1])
             refuse(
@@ -306,7 +285,7 @@ class VarlenLayout(Layout):
                 f"row_indices[{it}] is {rows[it]}, expected ascending numbers below {most[it]}"
             ),
         )
-        places = place_in_rows(lengths, self._find_firsts(tensors))
+        places = place_in_rows(lengths, self._find_firsts())
         refuse(
             places + lengths > row_length,
             lambda it: (
@@ -314,21 +293,26 @@ class VarlenLayout(Layout):
             ),
         )
 
-    def _find_firsts(self, tensors: Tensors) -> np.ndarray:
+    @property
+    def _rounded(self) -> np.ndarray:
+        """The cells that each sequence takes, int64[N]."""
+        return round_up(self.tensors["lengths"], self.geometry.multiple)
+
+    def _find_firsts(self) -> np.ndarray:
         """Return the first cell of the row that each sequence lies in, int64[N]."""
-        num_sequences = np.diff(tensors["sequence_offsets"])
-        firsts = tensors["data_offsets"][:-1].repeat(num_sequences)
+        firsts = self.tensors["data_offsets"][:-1].repeat(self.num_rows)
         if self.geometry.num_rows is not None:
-            firsts += tensors["row_indices"] * self.geometry.row_length
+            firsts += self.tensors["row_indices"] * self.geometry.row_length
         return firsts
 
 
-class StreamsLayout(VarlenLayout):
+class StreamsArrays(VarlenArrays):
     """Step after step: rectangles of one row per stream, all of one shape, turned on their side.
 
     `find_starts` returns places in the rectangles before they are turned.
     """
 
+    rules = LAYOUTS["streams"]
     is_by_steps = True
 
     @property
@@ -347,36 +331,37 @@ class StreamsLayout(VarlenLayout):
         resets = (rows.continues & FROM_BEFORE) == 0
         return {**super().make_arrays(rows), "resets": resets, "next_ids": rows.next_ids}
 
-    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+    def iter_data(
+        self, read: Callable[[np.ndarray, np.ndarray], None], dtype: str, fill: int
+    ) -> Iterator[np.ndarray]:
         """Yield the cells of all batches."""
-        for cells in super().iter_data(tensors, source):
+        for cells in super().iter_data(read, dtype, fill):
             for batch in cells.reshape(-1, *self._shape):
                 yield np.ascontiguousarray(batch.T).reshape(-1)
 
-    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_cells(self, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of pieces lie in `data`, piece after piece."""
-        batches, streams, steps = np.unravel_index(
-            super().find_cells(tensors, rows), (len(tensors["data_offsets"]), *self._shape)
-        )
         num_streams, num_steps = self._shape
+        rows_before, steps = np.divmod(super().find_cells(rows), num_steps)
+        batches, streams = np.divmod(rows_before, num_streams)
         cells: np.ndarray = (batches * num_steps + steps) * num_streams + streams
         return cells
 
-    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+    def mask_tokens(self) -> np.ndarray:
         """Return the mask of tokens in `data`."""
-        turned = super().mask_tokens(tensors).reshape(-1, *self._shape)
-        return turned.swapaxes(1, 2).reshape(-1)
+        return super().mask_tokens().reshape(-1, *self._shape).swapaxes(1, 2).reshape(-1)
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self, *, max_id: int) -> None:
         """Raise ValueError unless pieces fit their streams and say how they go on."""
-        sizes, (num_streams, num_steps) = np.diff(tensors["data_offsets"]), self._shape
+        tensors, (num_streams, num_steps) = self.tensors, self._shape
+        sizes = np.diff(tensors["data_offsets"])
         refuse(
             sizes != num_streams * num_steps,
             lambda it: (
                 f"data has {sizes[it]} cells, expected {num_steps} steps of {num_streams} streams"
             ),
         )
-        super().check(tensors, max_id=max_id)
+        super().check_rows(max_id=max_id)
         resets, next_ids = tensors["resets"], tensors["next_ids"]
         refuse(
             (resets != 0) & (resets != 1),
