@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS, PackOptions, ResolvedOptions
+from seqpack_cli.batching.options import (
+    DECODER,
+    ENCODER,
+    LAYOUTS,
+    SIDES,
+    PackOptions,
+    ResolvedOptions,
+)
 from seqpack_cli.batching.order import LengthsChangedError, sort_within_batches
 from seqpack_cli.batching.plan import BatchTable, PlannedRows, ShardRows
 from seqpack_cli.batching.rows import INTO_NEXT
@@ -35,8 +42,7 @@ from seqpack_cli.shards.manifest import (
     count_of_stores,
     describe_shard,
     name_tensors,
-    of_decoder,
-    of_encoder,
+    own_options,
     shard_name,
 )
 from seqpack_cli.shards.selection import Selection, Selector
@@ -78,9 +84,9 @@ def open_source(setup: SourceSetup) -> Selection:
     Raises:
         FolderError: a store was replaced.
     """
-    options, own = setup.options, list[PackOptions]([setup.options])
-    if len(setup.places) > 1:
-        own = [of_encoder(options), of_decoder(options)]
+    options = setup.options
+    names = SIDES if len(setup.places) > 1 else (None,)
+    own = [own_options(options, name) for name in names]
     sides = list(map(_open, setup.places, setup.digests, own))
     return Selector(*sides)(options, setup.passes)
 

@@ -26,8 +26,6 @@ from seqpack_cli.shards.layouts import (
     refuse,
 )
 from seqpack_cli.shards.time_steps import (
-    check_batch_sizes,
-    check_lengths,
     count_alive,
     count_steps,
     iter_steps,
@@ -213,7 +211,11 @@ def pack_ids(ids: np.ndarray, lengths: np.ndarray) -> PackedBatch:
         ids: [S].
         lengths: int64[B], at least one, longest first, none 0.
     """
-    check_lengths(lengths)
+    refuse(lengths < 1, lambda row: f"expected no empty sequence, found one in row {row}")
+    refuse(
+        lengths[1:] > lengths[:-1],
+        lambda row: f"expected longest first, row {row + 1} is longer than the one before",
+    )
     data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
     return PackedBatch(data, batch_sizes, lengths)
 
@@ -231,6 +233,8 @@ def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
     packed: PackedBatch = convert("packed_sequences", packed_sequences, PackedBatch)
     for name in ("data", "batch_sizes"):
         convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
-    check_batch_sizes(packed.batch_sizes, num_ids=len(packed.data))
-    lengths = count_alive(packed.batch_sizes)  # the same relation, read the other way
-    return replace(packed, lengths=lengths).rows()
+    sizes, num_ids = packed.batch_sizes, len(packed.data)
+    is_falling = len(sizes) > 0 and sizes.min() > 0 and (sizes[1:] <= sizes[:-1]).all()
+    if not is_falling or sum(sizes.tolist()) != num_ids:
+        raise ValueError(f"expected batch_sizes from 1 up that never rise, {num_ids} in all")
+    return replace(packed, lengths=count_alive(sizes)).rows()  # which are found like batch_sizes

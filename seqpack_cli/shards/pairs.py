@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from seqpack_cli.batching.options import SIDES
-from seqpack_cli.errors import FolderError, OptionError
+from seqpack_cli.errors import OptionError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
@@ -28,15 +27,9 @@ def view_side(shards: ShardSet, side: str) -> ShardSet:
     return shards.sides[SIDES.index(side)]
 
 
-def find_encoder_rows(batch: Batch) -> list[int] | None:
-    """Return the encoder's row for each row of a batch; None where they have the same numbers."""
-    rows = batch.encoder_rows if isinstance(batch, PackedBatch) else None
-    return None if rows is None else rows.tolist()
-
-
 def list_in_encoder_order(batch: Batch) -> list[int]:
     """Return the rows of a batch, of a decoder's in the order of the encoder's rows."""
-    rows = find_encoder_rows(batch)
+    rows = batch.encoder_rows
     return list(range(len(batch.lengths))) if rows is None else np.argsort(rows).tolist()
 
 
@@ -90,15 +83,3 @@ def find_matched_rows(decoder: Shard) -> np.ndarray:
         decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
     found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
     return found
-
-
-def check_pairs(shards: ShardSet) -> None:
-    """Raise FolderError unless both sides of pairs are in the same order, as in aligned stores."""
-    pairs = np.stack(read_pairs(shards))
-    wrong = np.flatnonzero((np.diff(pairs) <= 0).any(axis=0))
-    if len(wrong):
-        (first, second), (one, other) = pairs[:, wrong[0] : wrong[0] + 2].tolist()
-        raise FolderError(
-            f"{shards.path}: sequences {first} and {second} of the encoder are paired with {one} "
-            f"and {other} of the decoder, expected rising ones"
-        )

@@ -76,8 +76,10 @@ class Shard:
         for column in self.columns.values():
             expected |= column.tensor_dtypes
         dtypes = {name: array.dtype.name for name, array in self.tensors.items()}
-        if dtypes != expected:
-            raise ValueError(f"holds {dtypes}, expected {expected}")
+        for name in (*expected, *dtypes):
+            found, wanted = dtypes.get(name, "missing"), expected.get(name, "no such array")
+            if found != wanted:
+                raise ValueError(f"{name} is {found}, expected {wanted}")
         for name, value in describe_shard(manifest, find_side(manifest)).items():
             if metadata.get(name) != value:
                 found = quote(metadata.get(name))
@@ -152,10 +154,6 @@ class Shard:
         unsound = block.find_unsound(max_id=self.max_id, cells=False)
         let_pages_go(self.tensors["data"])
         return unsound
-
-    def with_columns(self, columns: Columns) -> Shard:
-        """Return a copy of this shard that has only some of its columns."""
-        return self.with_tensors(self.tensors, columns)
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> Shard:
         """Return a copy with other arrays, whose offsets are not checked, and maybe columns."""

@@ -57,7 +57,7 @@ def add_columns(shard: Shard, seed: int) -> Shard:
     }
     arrays = [COLUMNS[name].make_arrays(values) for name, values in found.items()]
     tensors = {**shard.tensors, **{name: each[name] for each in arrays for name in each}}
-    other = shard.with_tensors(tensors).with_columns(COLUMNS)
+    other = shard.with_tensors(tensors, COLUMNS)
     other.arrays.check_offsets()
     return other
 
