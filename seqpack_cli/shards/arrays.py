@@ -28,6 +28,7 @@ from seqpack_cli.tokens.text_values import TextValues, check_offsets
 
 Columns = Mapping[str, Column]
 NO_COLUMN: Columns = MappingProxyType({})
+Reader = Callable[[np.ndarray, np.ndarray], None]  # copies the ids of rows to places in cells
 
 
 class ShardArrays:
@@ -88,13 +89,11 @@ class ShardArrays:
         """Return where in `data` each of some rows begins, int64[N]."""
         raise NotImplementedError
 
-    def iter_data(
-        self, read: Callable[[np.ndarray, np.ndarray], None], dtype: str, fill: int
-    ) -> Iterator[np.ndarray]:
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the `data` of a shard, or a column with a value per token, in pieces of any size.
 
         Args:
-            read: copies the ids of each row that is not filler to its own place in cells.
+            read: of all rows that are not filler.
             fill: the value of padding.
         """
         rows = np.flatnonzero(self.tensors["original_indices"] >= 0)
@@ -220,28 +219,27 @@ class ShardArrays:
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
         tensors = self.tensors
-        counts: dict[str, tuple[int, str]] = {}  # how many entries each array must have, and why
+        counts: dict[str, int] = {}  # how many entries each array must have
         for name, names in self._groups:
             if name is None:
-                counts |= dict.fromkeys(names, (len(self), "one for each batch"))
+                counts |= dict.fromkeys(names, len(self))
                 continue
             offsets = tensors[name]
             is_rising = len(self) > 0 and offsets[0] == 0 and (offsets[1:] > offsets[:-1]).all()
             if len(offsets) != len(self) + 1 or not is_rising:
                 raise ValueError(f"{name} does not rise from 0 in {len(self) + 1} entries")
-            counts |= dict.fromkeys(names, (int(offsets[-1]), f"the last of {name}"))
+            counts |= dict.fromkeys(names, int(offsets[-1]))
         for column in self.columns.values():
             array = column.tensor_name
             if column.is_text:
-                num_texts, num_bytes = counts["lengths"][0], len(tensors[array])
+                num_texts, num_bytes = counts["lengths"], len(tensors[array])
                 offsets, name = tensors[column.offsets_name], column.offsets_name
                 check_offsets(offsets, num_texts=num_texts, num_bytes=num_bytes, name=name)
             else:
                 counts[array] = counts["data" if column.is_per_token else "lengths"]
-        for array, (count, why) in counts.items():
+        for array, count in counts.items():
             if len(tensors[array]) != count:
-                found = f"{array} has {len(tensors[array])} entries"
-                raise ValueError(f"{found}, expected {count}, {why}")
+                raise ValueError(f"{array} has {len(tensors[array])} entries, expected {count}")
 
     def check(self, *, max_id: int, cells: bool = True) -> None:
         """Raise ValueError about the first rule that the batches break.
@@ -253,7 +251,7 @@ class ShardArrays:
             cells: also check ids, padding and columns per token; without it `data` is not read.
         """
         tensors, data = self.tensors, self.tensors["data"]
-        self.check_rows(max_id=max_id)
+        self.check_rows()
         for column in self.columns.values():
             if not column.is_per_token:
                 _check_rows(column, column.view(tensors), tensors["lengths"] == 0)
@@ -267,13 +265,12 @@ class ShardArrays:
                 wrong = column.find_wrong(values)
                 self._check_cells(what, values, wrong, column.expected, column.fill)
 
-    def check_rows(self, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless the arrays of rows fit together; see `check`.
 
         Neither ids nor padding are looked at. A layout that has more arrays checks them too; what
         it checks may rely on this.
         """
-        del max_id
         lengths = self.tensors["lengths"]
         refuse(
             lengths < (not self.geometry.has_filler_rows),

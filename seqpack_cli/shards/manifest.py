@@ -38,8 +38,7 @@ FORMAT = "seqpack.shards"
 FORMAT_VERSION = 11
 ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
-BYTES_PER_BATCH = 16  # for the offsets that every layout has
-BYTES_PER_ROW = 16  # for its length and its index
+BYTES_PER_ENTRY = 16  # of a batch two offsets, of a row its length and its index
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
 NUM_TARGETS = "num_target_tokens"
 COUNTS = (
@@ -162,12 +161,9 @@ def parse_options(values: dict[str, Any], source: Place, *, pairs: bool) -> Reso
     Raises:
         FolderError: `pack` refuses them.
     """
-    if wrong := sorted(set(values) ^ {*NAMES, *APART}):
-        raise FolderError(
-            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}",
-            hint="run seqpack pack again, or install the version of seqpack that wrote it",
-        )
     with accepted_by_pack(source):
+        if wrong := sorted(set(values) ^ {*NAMES, *APART}):
+            raise ValueError(f"{join_items(map(quote, wrong))} missing or unknown")
         return PackOptions(**values).resolve(pairs=pairs)
 
 
@@ -265,12 +261,13 @@ def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]
 
 def counts_add_up(entry: Mapping[str, Any], num_stores: int, source: Place) -> bool:
     """Return whether the counts of each store add up to those of the whole shard."""
+    stores = entry["stores"]
     try:
-        check_stores(entry["stores"], STORE_COUNTS, source)
+        check_stores(stores, STORE_COUNTS, source)
     except FolderError:
         return False
-    return len(entry["stores"]) == num_stores and all(
-        sum(store[name] for store in entry["stores"]) == entry[name] for name in STORE_COUNTS
+    return len(stores) == num_stores and all(
+        sum(store[name] for store in stores) == entry[name] for name in STORE_COUNTS
     )
 
 
@@ -314,7 +311,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         raise contradiction(source, "it has no plan_version or no shards")
     for number, entry in enumerate(manifest["shards"]):
         # before memory is taken for a false count
-        smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
+        smallest = BYTES_PER_ENTRY * (entry["num_batches"] + entry["num_rows"])
         if entry["name"] != shard_name(number) or entry["bytes"] < smallest:
             raise contradiction(source, f"shard {number} has another name, or too few bytes")
         if any(

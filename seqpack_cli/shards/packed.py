@@ -7,7 +7,7 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.runs.options import convert
-from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.arrays import Reader, ShardArrays
 from seqpack_cli.shards.layouts import (
     Batch,
     check_sorted,
@@ -40,6 +40,7 @@ class PackedBatch(Batch):
     """Sequences of one batch, longest first."""
 
     piece_starts = None
+    has_padding = False
 
     data: np.ndarray  # [S], time step by time step
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
@@ -56,11 +57,6 @@ class PackedBatch(Batch):
     def starts(self) -> np.ndarray:
         """Where in data each row begins, int64[B]."""
         return np.arange(len(self.lengths))
-
-    @property
-    def has_padding(self) -> bool:
-        """Whether there may be padding; here there is none."""
-        return False
 
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
@@ -127,9 +123,7 @@ class PackedArrays(ShardArrays):
             found["encoder_rows"] = rows.encoder_rows
         return found
 
-    def iter_data(
-        self, read: Callable[[np.ndarray, np.ndarray], None], dtype: str, fill: int
-    ) -> Iterator[np.ndarray]:
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""
         tensors, offsets = self.tensors, self.tensors["sequence_offsets"]
         starts = place_rows(tensors["lengths"], offsets)
@@ -151,9 +145,9 @@ class PackedArrays(ShardArrays):
         cells: np.ndarray = step_starts[steps] + np.repeat(rows - row_offsets[batches], lengths)
         return cells
 
-    def check_rows(self, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless rows are longest first, `batch_sizes` and rows fit together."""
-        super().check_rows(max_id=max_id)
+        super().check_rows()
         tensors = self.tensors
         check_sorted(tensors)
         lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
@@ -231,8 +225,6 @@ def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     packed: PackedBatch = convert("packed_sequences", packed_sequences, PackedBatch)
-    for name in ("data", "batch_sizes"):
-        convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
     sizes, num_ids = packed.batch_sizes, len(packed.data)
     is_falling = len(sizes) > 0 and sizes.min() > 0 and (sizes[1:] <= sizes[:-1]).all()
     if not is_falling or sum(sizes.tolist()) != num_ids:

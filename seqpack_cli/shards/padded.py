@@ -152,9 +152,9 @@ class PaddedArrays(ShardArrays):
             starts += widths - tensors["lengths"][rows]
         return starts
 
-    def check_rows(self, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless batches are rectangles, as wide as the longest row at least."""
-        super().check_rows(max_id=max_id)
+        super().check_rows()
         tensors, lengths = self.tensors, self.tensors["lengths"]
         num_rows, sizes = self.num_rows, np.diff(tensors["data_offsets"])
         if self.geometry.has_filler_rows:
@@ -263,8 +263,6 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     padded: PaddedBatch = convert("padded_sequences", padded_sequences, PaddedBatch)
-    for name in ("ids", "lengths"):
-        convert(f"padded_sequences.{name}", getattr(padded, name), np.ndarray)
     width = padded.ids.shape[1]
     if len(padded.lengths) != len(padded.ids):
         raise ValueError(f"{len(padded.lengths)} lengths for {len(padded.ids)} rows")

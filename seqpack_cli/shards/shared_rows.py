@@ -18,7 +18,7 @@ length, rounded up to a multiple, and padding fills the rest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,12 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.batching.rows import FROM_BEFORE, round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.arrays import Reader, ShardArrays
 from seqpack_cli.shards.layouts import Batch, describe_fields, refuse, within_batches
 from seqpack_cli.tokens.kinds import Values
 
+ORIGIN = ("original_indices", "piece_starts")
+OF_PIECES = ("row_indices", "resets", "next_ids")
 NO_ID = -1  # of a piece that does not go on in the next batch
 
 
@@ -199,8 +201,7 @@ class StreamsBatch(Batch):
             is_per_token = isinstance(values, np.ndarray) and values.ndim == 2  # [T, B]
             return values[:, start:stop] if is_per_token else values[pieces]
 
-        names = ("lengths", "original_indices", "piece_starts", "row_indices", "resets", "next_ids")
-        taken = {name: take(getattr(self, name)) for name in names}
+        taken = {name: take(getattr(self, name)) for name in ("lengths", *ORIGIN, *OF_PIECES)}
         taken["row_indices"] = taken["row_indices"] - start
         columns = {name: take(values) for name, values in self.columns.items()}
         data = take(self.data.reshape(self.shape)).reshape(-1)
@@ -208,8 +209,8 @@ class StreamsBatch(Batch):
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
-        names = ("row_indices", "resets", "next_ids")
-        return {"shape": [*self.shape], **{name: getattr(self, name).tolist() for name in names}}
+        arrays = {name: getattr(self, name).tolist() for name in OF_PIECES}
+        return {"shape": [*self.shape], **arrays}
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:
@@ -228,7 +229,7 @@ class VarlenArrays(ShardArrays):
     def names(self) -> tuple[str, ...]:
         """The arrays of a batch, in file order."""
         rows = () if self.geometry.num_rows is None else ("row_indices",)
-        return ("lengths", "original_indices", "piece_starts", *rows, "data")
+        return ("lengths", *ORIGIN, *rows, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -251,9 +252,9 @@ class VarlenArrays(ShardArrays):
         starts: np.ndarray = (firsts + place_in_rows(lengths, firsts))[rows]
         return starts
 
-    def check_rows(self, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless the sequences fill their rows, or fit into them."""
-        super().check_rows(max_id=max_id)
+        super().check_rows()
         tensors, lengths, num_rows = self.tensors, self.tensors["lengths"], self.geometry.num_rows
         sizes, offsets = np.diff(tensors["data_offsets"]), tensors["sequence_offsets"]
         sizes_of_rows = sizes.repeat(self.num_rows)
@@ -318,7 +319,7 @@ class StreamsArrays(VarlenArrays):
     @property
     def names(self) -> tuple[str, ...]:
         """The arrays of a batch, in file order."""
-        return (*super().names[:-1], "resets", "next_ids", "data")
+        return ("lengths", *ORIGIN, *OF_PIECES, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -331,9 +332,7 @@ class StreamsArrays(VarlenArrays):
         resets = (rows.continues & FROM_BEFORE) == 0
         return {**super().make_arrays(rows), "resets": resets, "next_ids": rows.next_ids}
 
-    def iter_data(
-        self, read: Callable[[np.ndarray, np.ndarray], None], dtype: str, fill: int
-    ) -> Iterator[np.ndarray]:
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the cells of all batches."""
         for cells in super().iter_data(read, dtype, fill):
             for batch in cells.reshape(-1, *self._shape):
@@ -351,7 +350,7 @@ class StreamsArrays(VarlenArrays):
         """Return the mask of tokens in `data`."""
         return super().mask_tokens().reshape(-1, *self._shape).swapaxes(1, 2).reshape(-1)
 
-    def check_rows(self, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless pieces fit their streams and say how they go on."""
         tensors, (num_streams, num_steps) = self.tensors, self._shape
         sizes = np.diff(tensors["data_offsets"])
@@ -361,12 +360,17 @@ class StreamsArrays(VarlenArrays):
                 f"data has {sizes[it]} cells, expected {num_steps} steps of {num_streams} streams"
             ),
         )
-        super().check_rows(max_id=max_id)
-        resets, next_ids = tensors["resets"], tensors["next_ids"]
+        super().check_rows()
+        resets = tensors["resets"]
         refuse(
             (resets != 0) & (resets != 1),
             lambda it: f"resets[{it}] is {resets[it]}, expected 0 or 1",
         )
+
+    def check(self, *, max_id: int, cells: bool = True) -> None:
+        """Raise ValueError about the first rule that the batches break."""
+        super().check(max_id=max_id, cells=cells)
+        next_ids = self.tensors["next_ids"]
         refuse(
             (next_ids < NO_ID) | (next_ids > max_id),
             lambda it: (

@@ -80,7 +80,7 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
         tensors = {"lengths": lengths, "row_indices": batch.row_indices}
         tensors["sequence_offsets"] = np.array([0, len(lengths)])
         tensors["data_offsets"] = np.array([0, num_cells])
-        VarlenArrays(tensors, geometry).check_rows(max_id=0)
+        VarlenArrays(tensors, geometry).check_rows()
 
     def lay_out(values: np.ndarray, fill: int) -> np.ndarray:
         check_fits(values.dtype, "padding_value is", fill)
