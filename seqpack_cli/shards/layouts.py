@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER, LAYOUTS
 from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.tokens.kinds import Values
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
@@ -174,27 +173,6 @@ class Batch:
     def count_padding(self) -> int:
         """Count the padding cells."""
         return len(self.data) - int(self.lengths.sum())
-
-    def resize(self, before: int, after: int) -> Self:
-        """Return rows with other ends; data are the cells of these rows. Filler rows stay empty.
-
-        Args:
-            before: 1 for a token more before each row, whose cell is BEFORE.
-            after: 1 for a token more after each row, whose cell is AFTER; -1 for one less.
-        """
-        is_real = self.lengths > 0
-        lengths = self.lengths + (before + after) * is_real
-        kept = self.lengths + min(after, 0) * is_real
-        begins = to_offsets(lengths)
-        cells = np.full(int(begins[-1]), AFTER)
-        cells[begins[:-1][is_real]] = BEFORE  # or its first token
-        found = self._steps[expand_ranges(np.zeros_like(kept), kept)]
-        cells[expand_ranges(begins[:-1] + before, kept)] = np.repeat(self.starts, kept) + found
-        return self.lay_out(cells, lengths)
-
-    def lay_out(self, cells: np.ndarray, lengths: np.ndarray) -> Self:
-        """Return the rows of a resized batch; cells lie row after row."""
-        raise NotImplementedError
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has, as JSON values."""

@@ -19,6 +19,8 @@ from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.runs.options import convert
 from seqpack_cli.shards.arrays import Reader, ShardArrays
 from seqpack_cli.shards.layouts import (
+    AFTER,
+    BEFORE,
     Batch,
     check_sorted,
     describe_fields,
@@ -75,10 +77,30 @@ class PackedBatch(Batch):
         followed[cells] = values[first:]
         return followed
 
-    def lay_out(self, cells: np.ndarray, lengths: np.ndarray) -> PackedBatch:
-        """Return other rows, which lie one after another, in this layout."""
-        data, batch_sizes, _ = pack_batches(cells, lengths, np.array([0, len(lengths)]))
-        return replace(self, data=data, batch_sizes=batch_sizes, lengths=lengths)
+    def extend(self, *, before: bool, after: bool) -> PackedBatch:
+        """Return rows with a token more before or after them; data are the cells of these rows.
+
+        The cells of the new tokens are BEFORE and AFTER. Each step has the tokens of the rows alive
+        in it, then AFTER for those that have just ended.
+        """
+        num_rows, num_ids = len(self.lengths), len(self.data)
+        batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
+        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
+        cells = np.full(num_ids + (before + after) * num_rows, AFTER)
+        cells[: before * num_rows] = BEFORE
+        shifts = np.repeat(starts - self._steps, self.batch_sizes)
+        cells[np.arange(num_ids) + shifts] = np.arange(num_ids)
+        lengths = self.lengths + before + after
+        return replace(self, data=cells, batch_sizes=batch_sizes, lengths=lengths)
+
+    def shorten(self) -> PackedBatch:
+        """Return rows without their last token; data are the cells of these rows.
+
+        All rows must have two tokens.
+        """
+        sizes = self.batch_sizes
+        cells = np.arange(sizes[0], len(self.data)) - np.repeat(sizes[:-1], sizes[1:])
+        return replace(self, data=cells, batch_sizes=sizes[1:], lengths=self.lengths - 1)
 
     def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PackedBatch:
         """Return the same rows with other ids, [S], and columns."""

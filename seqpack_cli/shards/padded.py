@@ -16,6 +16,8 @@ from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.runs.options import convert
 from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import (
+    AFTER,
+    BEFORE,
     PADDING,
     Batch,
     check_fits,
@@ -88,17 +90,31 @@ class PaddedBatch(Batch):
             columns={name: values[kept] for name, values in self.columns.items()},
         )
 
-    def lay_out(self, cells: np.ndarray, lengths: np.ndarray) -> PaddedBatch:
-        """Return other rows, which lie one after another, in this layout."""
-        width = self.num_steps + int(lengths[0] - self.lengths[0])  # the first is not filler
-        padded = pad_ids(
-            cells,
-            lengths,
-            total_length=width,
-            padding_value=PADDING,
-            padding_side=self.padding_side,
-        )
-        return replace(self, ids=padded.ids, lengths=lengths)
+    def extend(self, *, before: bool, after: bool) -> PaddedBatch:
+        """Return rows with a token more before or after them; ids are the cells of these rows.
+
+        The cells of the new tokens are BEFORE and AFTER. Filler rows stay empty.
+        """
+        (height, width), added = self.shape, before + after
+        cells = np.full((height, width + added), PADDING)
+        numbers = np.arange(self.ids.size).reshape(self.shape)
+        cells[:, before : before + width] = np.where(self.mask, numbers, PADDING)
+        rows = np.flatnonzero(self.lengths)
+        firsts, lengths = self.first_steps[rows], self.lengths[rows]
+        if before:
+            cells[rows, firsts] = BEFORE
+        if after:
+            cells[rows, firsts + before + lengths] = AFTER
+        return replace(self, ids=cells, lengths=self.lengths + added * (self.lengths > 0))
+
+    def shorten(self) -> PaddedBatch:
+        """Return rows without their last token, and a column less; ids are the cells of these rows.
+
+        Filler rows stay empty; others must have two tokens.
+        """
+        cells = np.arange(self.ids.size).reshape(self.shape)[:, :-1]
+        shorter = replace(self, ids=cells, lengths=np.maximum(self.lengths - 1, 0))
+        return replace(shorter, ids=np.where(shorter.mask, cells, PADDING))
 
     def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PaddedBatch:
         """Return the same rows with other ids, [B x width], and columns."""
@@ -242,14 +258,10 @@ def pad_ids(
     if longest > total_length:
         raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
     check_fits(ids.dtype, "padding_value is", padding_value)
-    cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
-    begins = np.arange(len(lengths)) * total_length
-    if padding_side == "left":
-        begins = begins + total_length - lengths
-    copy_ranges(ids, np.cumsum(lengths) - lengths, cells, begins, lengths)
-    return PaddedBatch(
-        cells.reshape(len(lengths), total_length), lengths, padding_side=padding_side
-    )
+    cells = np.full((len(lengths), total_length), padding_value, ids.dtype)
+    batch = PaddedBatch(cells, lengths, padding_side=padding_side)
+    copy_ranges(ids, np.cumsum(lengths) - lengths, batch.data, batch.starts, lengths)
+    return batch
 
 
 def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:

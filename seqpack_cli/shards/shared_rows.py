@@ -70,10 +70,6 @@ class VarlenBatch(Batch):
     __repr__ = describe_fields
 
     @functools.cached_property
-    def _offsets(self) -> np.ndarray:
-        return to_offsets(self.lengths)
-
-    @functools.cached_property
     def starts(self) -> np.ndarray:
         """Where in data each sequence begins, int64[B]."""
         lengths = round_up(self.lengths, self.multiple)
@@ -91,12 +87,12 @@ class VarlenBatch(Batch):
     @property
     def cu_seqlens(self) -> np.ndarray:
         """The running sum of the lengths, int32[B + 1]."""
-        return self._offsets.astype(np.int32)
+        return to_offsets(self.lengths).astype(np.int32)
 
     @property
     def cu_seqlens_padded(self) -> np.ndarray | None:
         """Where each sequence begins in data, and its end, int32[B + 1]; None without padding."""
-        if int(self._offsets[-1]) == len(self.data):
+        if not self.count_padding():
             return None
         return np.append(self.starts, len(self.data)).astype(np.int32)
 

@@ -49,7 +49,7 @@ def add_ends(batch: DecoderBatch, ends: DecoderEnds) -> DecoderBatch:
     if not (has_bos or has_eos):
         return batch
     _check_ends(batch, ends)
-    return _take_cells(batch, batch.resize(has_bos, has_eos), ends)
+    return _take_cells(batch, batch.extend(before=has_bos, after=has_eos), ends)
 
 
 def _check_ends(batch: DecoderBatch, ends: DecoderEnds) -> None:
@@ -84,7 +84,7 @@ def shift_rows(batch: DecoderBatch, ends: DecoderEnds) -> tuple[DecoderBatch, np
             f"{place} of the decoder has 1 token, expected at least 2, of which the last is no "
             "input: pass bos_id= or eos_id=, or pack with --where 'decoder.@length > 1'"
         )
-    cells = batch.resize(0, -1)
+    cells = batch.shorten()
     labels = _take(make_next_labels(batch), cells.data, IGNORED)
     return _take_cells(batch, cells, ends), labels.reshape(cells.shape)
 
