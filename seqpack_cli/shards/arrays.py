@@ -219,27 +219,28 @@ class ShardArrays:
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
         tensors = self.tensors
-        counts: dict[str, int] = {}  # how many entries each array must have
+        counts: dict[str, tuple[int, str]] = {}  # how many entries each array must have, and why
         for name, names in self._groups:
             if name is None:
-                counts |= dict.fromkeys(names, len(self))
+                counts |= dict.fromkeys(names, (len(self), "one for each batch"))
                 continue
             offsets = tensors[name]
             is_rising = len(self) > 0 and offsets[0] == 0 and (offsets[1:] > offsets[:-1]).all()
             if len(offsets) != len(self) + 1 or not is_rising:
                 raise ValueError(f"{name} does not rise from 0 in {len(self) + 1} entries")
-            counts |= dict.fromkeys(names, int(offsets[-1]))
+            counts |= dict.fromkeys(names, (int(offsets[-1]), f"the last of {name}"))
         for column in self.columns.values():
             array = column.tensor_name
             if column.is_text:
-                num_texts, num_bytes = counts["lengths"], len(tensors[array])
+                num_texts, num_bytes = counts["lengths"][0], len(tensors[array])
                 offsets, name = tensors[column.offsets_name], column.offsets_name
                 check_offsets(offsets, num_texts=num_texts, num_bytes=num_bytes, name=name)
             else:
                 counts[array] = counts["data" if column.is_per_token else "lengths"]
-        for array, count in counts.items():
+        for array, (count, why) in counts.items():
             if len(tensors[array]) != count:
-                raise ValueError(f"{array} has {len(tensors[array])} entries, expected {count}")
+                found = f"{array} has {len(tensors[array])} entries"
+                raise ValueError(f"{found}, expected {count}, {why}")
 
     def check(self, *, max_id: int, cells: bool = True) -> None:
         """Raise ValueError about the first rule that the batches break.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqpack_cli.batching.options import SIDES
-from seqpack_cli.errors import OptionError
+from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
@@ -83,3 +83,15 @@ def find_matched_rows(decoder: Shard) -> np.ndarray:
         decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
     found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
     return found
+
+
+def check_pairs(shards: ShardSet) -> None:
+    """Raise FolderError unless both sides of pairs are in the same order, as in aligned stores."""
+    pairs = np.stack(read_pairs(shards))
+    wrong = np.flatnonzero((np.diff(pairs) <= 0).any(axis=0))
+    if len(wrong):
+        (first, second), (one, other) = pairs[:, wrong[0] : wrong[0] + 2].tolist()
+        raise FolderError(
+            f"{shards.path}: sequences {first} and {second} of the encoder are paired with {one} "
+            f"and {other} of the decoder, expected rising ones"
+        )

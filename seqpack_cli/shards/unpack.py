@@ -33,7 +33,7 @@ from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.arrays import Columns
 from seqpack_cli.shards.manifest import PREFIX
-from seqpack_cli.shards.pairs import view_side
+from seqpack_cli.shards.pairs import check_pairs, view_side
 from seqpack_cli.shards.parquet import (
     import_pyarrow,
     make_column,
@@ -122,8 +122,13 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
 
     Raises:
         OptionError: these are not pairs.
+        FolderError: the sides are not in the same order.
     """
-    return shards if side is None else view_side(shards, side)
+    if side is None:
+        return shards
+    chosen = view_side(shards, side)
+    check_pairs(shards)
+    return chosen
 
 
 def check_no_source(path: Place, folder: Place, manifest: Mapping[str, Any]) -> None:
@@ -162,6 +167,7 @@ def write_sequences(
     """
     progress, sides = progress or Progress(), shards.sides
     if len(sides) > 1:
+        check_pairs(shards)
         progress.on_total(sum(side.manifest["ledger"]["num_sequences"] for side in sides))
         progress = replace(progress, on_total=Progress().on_total)
     decoders = [open_decoder(side.read_tokenizer_json()) for side in sides if as_text]

@@ -160,7 +160,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     "sequence_offsets": (
         "padded",
         put("sequence_offsets", 3, 8),
-        "lengths has 7 entries, expected 8$",
+        "lengths has 7 entries, expected 8, the last of sequence_offsets$",
     ),
     "step_offsets": ("packed", put("step_offsets", 0, -1), f"step{RISE}"),
     "offsets that wrap": (
@@ -169,11 +169,11 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "too few widths": (
         *("padded", put_all("widths", [12, 5])),
-        "widths has 2 entries, expected 3$",
+        "widths has 2 entries, expected 3, one for each batch$",
     ),
     "more indices than rows": (
         *("packed", put_all("original_indices", [0, 1, 2, 3])),
-        "original_indices has 4 entries, expected 7$",
+        "original_indices has 4 entries, expected 7, the last of sequence_offsets$",
     ),
     "a missing array": (
         *("packed", lambda arrays: arrays.pop("batch_sizes")),

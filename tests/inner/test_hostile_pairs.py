@@ -146,7 +146,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     "missing row": (
         "packed",
         put_all("decoder.encoder_rows", lambda array: array[:-1]),
-        "encoder_rows has 22 entries, expected 23",
+        "encoder_rows has 22 entries, expected 23, the last of sequence_offsets",
     ),
     "row twice": ("packed", put("decoder.encoder_rows", 1, 2), "batch 0: encoder_rows"),
     "row of another batch": ("packed", put("decoder.encoder_rows", 0, 4), "batch 0: encoder_rows"),
