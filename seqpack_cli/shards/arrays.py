@@ -9,98 +9,128 @@ checked as ids are. Checking all batches takes 1 to 2 ns per token.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.batching.options import LAYOUTS
+from seqpack_cli.batching.options import LayoutRules
 from seqpack_cli.batching.plan import BatchTable, ShardRows
 from seqpack_cli.errors import quote
-from seqpack_cli.files.tensor_file import Tensor, sort_tensors
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.layouts import (
-    OFFSETS_OF,
-    Batch,
-    Geometry,
-    Layout,
-    Tensors,
-    refuse,
-)
-from seqpack_cli.shards.packed import PackedLayout
-from seqpack_cli.shards.padded import PaddedLayout
-from seqpack_cli.shards.shared_rows import StreamsLayout, VarlenLayout
+from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
+from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, Geometry, Tensors, mark_ranges, refuse
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues, check_offsets
 
 Columns = Mapping[str, Column]
 NO_COLUMN: Columns = MappingProxyType({})
-LAYOUT_CLASSES: dict[str, type[Layout]] = {
-    "packed": PackedLayout,
-    "padded": PaddedLayout,
-    "varlen": VarlenLayout,
-    "streams": StreamsLayout,
-}
-
-
-def find_layout(name: str, geometry: Geometry) -> Layout:
-    """Return the layout with one of the names in `LAYOUTS`."""
-    return LAYOUT_CLASSES[name](geometry)
-
-
-def tensor_names(layout: str, geometry: Geometry) -> list[str]:
-    """List the arrays of a shard but its columns: all int64 but the last, which holds the ids."""
-    return find_layout(layout, geometry).tensor_names
-
-
-def tensor_dtypes(
-    layout: str, geometry: Geometry, dtype: str, *, columns: Iterable[Column] = ()
-) -> dict[str, str]:
-    """Return the types of the arrays of a shard by name, in file order.
-
-    Args:
-        dtype: of the ids.
-    """
-    *arrays, data = tensor_names(layout, geometry)
-    dtypes = dict.fromkeys(arrays, "int64")
-    for column in columns:
-        dtypes |= column.tensor_dtypes
-    dtypes[data] = dtype
-    tensors = {name: Tensor(dtype, 0) for name, dtype in dtypes.items()}
-    return {name: tensor.dtype for name, tensor in sort_tensors(tensors).items()}
-
-
-def make_tensors(layout: Layout, rows: ShardRows) -> dict[str, np.ndarray]:
-    """Make all arrays of a shard but `data` and columns, int64."""
-    tensors = {
-        "lengths": rows.lengths,
-        "original_indices": rows.indices,
-        "sequence_offsets": rows.batch_offsets,
-        "data_offsets": to_offsets(rows.num_cells),
-        **layout.make_arrays(rows),
-    }
-    return {name: tensors[name].astype(np.int64, copy=False) for name in layout.tensor_names[:-1]}
+Reader = Callable[[np.ndarray, np.ndarray], None]  # copies the ids of rows to places in cells
 
 
 class ShardArrays:
-    """The arrays of a shard, with what follows from them for its rows and batches."""
+    """The arrays of a shard, with what follows from them for its rows and batches.
+
+    Each layout has its own class, which knows where the tokens of any rows lie; here they lie row
+    after row. `check_offsets` and `check` look whether the arrays fit together; all else but `view`
+    and `cut` expects that they do. Rows are counted through the shard.
+    """
+
+    rules: ClassVar[LayoutRules]
+    is_by_steps: ClassVar[bool] = False  # whether other rows lie between the tokens of a row
 
     def __init__(
-        self, layout: str, tensors: Tensors, geometry: Geometry, *, columns: Columns = NO_COLUMN
+        self, tensors: Tensors, geometry: Geometry, *, columns: Columns = NO_COLUMN
     ) -> None:
-        self.rules = LAYOUTS[layout]
-        self.layout = find_layout(layout, geometry)
         self.tensors = tensors
+        self.geometry = geometry
         self.columns = columns
         self._values: list[tuple[str, Values, bool]] | None = None  # found at the first batch
-        names = self.layout.names
+        names = self.names
         self._groups = [
             (offsets, [name for name in names if OFFSETS_OF.get(name) == offsets])
             for offsets in dict.fromkeys(map(OFFSETS_OF.get, names))
         ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays of a batch, in file order, `data` last."""
+        raise NotImplementedError
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """The arrays of a shard but its columns, `data` last: all others are int64."""
+        *arrays, data = self.names
+        return [*arrays, *filter(None, (offsets for offsets, _ in self._groups)), data]
+
+    def make_tensors(self, rows: ShardRows) -> dict[str, np.ndarray]:
+        """Make all arrays of a shard of this kind but `data` and columns, int64."""
+        tensors = {
+            "lengths": rows.lengths,
+            "original_indices": rows.indices,
+            "sequence_offsets": rows.batch_offsets,
+            "data_offsets": to_offsets(rows.num_cells),
+            **self.make_arrays(rows),
+        }
+        return {name: tensors[name].astype(np.int64, copy=False) for name in self.tensor_names[:-1]}
+
+    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
+        """Make the arrays of a shard that differ from layout to layout."""
+        raise NotImplementedError
+
+    def make_batch(self, arrays: dict[str, Any]) -> Batch:
+        """Make a batch from its flat arrays."""
+        raise NotImplementedError
+
+    def find_starts(self, rows: np.ndarray) -> np.ndarray:
+        """Return where in `data` each of some rows begins, int64[N]."""
+        raise NotImplementedError
+
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
+        """Yield the `data` of a shard, or a column with a value per token, in pieces of any size.
+
+        Args:
+            read: of all rows that are not filler.
+            fill: the value of padding.
+        """
+        rows = np.flatnonzero(self.tensors["original_indices"] >= 0)
+        cells = np.full(int(self.tensors["data_offsets"][-1]), fill, dtype)
+        read(cells, self.find_starts(rows))
+        yield cells
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether `data` holds other cells than tokens."""
+        return len(self.tensors["data"]) > int(self.tensors["lengths"].sum())
+
+    def find_cells(self, rows: np.ndarray) -> np.ndarray:
+        """Return where the tokens of rows lie in `data`, row after row."""
+        return expand_ranges(self.find_starts(rows), self.tensors["lengths"][rows])
+
+    def mask_tokens(self) -> np.ndarray:
+        """Return the mask of the tokens in `data`, False for padding."""
+        num_cells, lengths = len(self.tensors["data"]), self.tensors["lengths"]
+        if not self.has_padding:
+            return np.ones(num_cells, bool)
+        return mark_ranges(num_cells, self.find_starts(np.arange(len(lengths))), lengths)
+
+    def copy_rows(
+        self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray, name: str = "data"
+    ) -> None:
+        """Copy rows without padding, each to its own place in target.
+
+        Args:
+            target_starts: int64[N], where in target each row begins.
+            name: of the array to read, which is laid out as `data` is.
+        """
+        data, lengths = self.tensors[name], self.tensors["lengths"][rows]
+        if self.is_by_steps:
+            target[expand_ranges(target_starts, lengths)] = data[self.find_cells(rows)]
+        else:
+            copy_ranges(data, self.find_starts(rows), target, target_starts, lengths)
 
     def __len__(self) -> int:
         return len(self.tensors["data_offsets"]) - 1
@@ -151,7 +181,7 @@ class ShardArrays:
                 places[offsets] = slice(*self.tensors[offsets][index : index + 2].tolist())
             for name in names:
                 arrays[name] = self.tensors[name][places[offsets]]
-        batch = self.layout.make_batch(arrays)
+        batch = self.make_batch(arrays)
         if self.columns:
             if self._values is None:  # so that a batch takes 0.3 us for each column
                 self._values = [
@@ -186,31 +216,6 @@ class ShardArrays:
             tensors |= column.make_arrays(values)
         return self.with_tensors(tensors)
 
-    def find_cells(self, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of rows lie in `data`, row after row.
-
-        Args:
-            rows: int64[N], counted through the shard; their batches must be valid.
-        """
-        return self.layout.find_cells(self.tensors, rows)
-
-    def mask_tokens(self) -> np.ndarray:
-        """Return the mask of the tokens in `data`, False for padding; batches must be valid."""
-        return self.layout.mask_tokens(self.tensors)
-
-    def copy_rows(
-        self, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray, name: str = "data"
-    ) -> None:
-        """Copy rows without padding, each to its own place in target.
-
-        Args:
-            rows: int64[N], counted through the shard; their batches must be valid.
-            target_starts: int64[N], where in target each row begins.
-            name: of the array to read, which is laid out as `data` is.
-        """
-        tensors = {**self.tensors, "data": self.tensors[name]}
-        self.layout.copy_rows(tensors, rows, target, target_starts)
-
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
         tensors = self.tensors
@@ -220,13 +225,9 @@ class ShardArrays:
                 counts |= dict.fromkeys(names, (len(self), "one for each batch"))
                 continue
             offsets = tensors[name]
-            if len(offsets) != len(self) + 1 or len(self) < 1:
-                raise ValueError(
-                    f"{name} has {len(offsets)} entries and data_offsets {len(self) + 1}, "
-                    "expected the same number, at least 2"
-                )
-            if offsets[0] != 0 or not (offsets[1:] > offsets[:-1]).all():
-                raise ValueError(f"{name} does not rise from 0")
+            is_rising = len(self) > 0 and offsets[0] == 0 and (offsets[1:] > offsets[:-1]).all()
+            if len(offsets) != len(self) + 1 or not is_rising:
+                raise ValueError(f"{name} does not rise from 0 in {len(self) + 1} entries")
             counts |= dict.fromkeys(names, (int(offsets[-1]), f"the last of {name}"))
         for column in self.columns.values():
             array = column.tensor_name
@@ -251,19 +252,31 @@ class ShardArrays:
             cells: also check ids, padding and columns per token; without it `data` is not read.
         """
         tensors, data = self.tensors, self.tensors["data"]
-        self.layout.check(tensors, max_id=max_id)
+        self.check_rows()
         for column in self.columns.values():
             if not column.is_per_token:
                 _check_rows(column, column.view(tensors), tensors["lengths"] == 0)
         if not cells:
             return
-        wrong, pad_id = (data < 0) | (data > max_id), self.layout.geometry.pad_id
-        self._check_cells("", data, wrong, f"ids from 0 to {max_id}", pad_id)
+        wrong = (data < 0) | (data > max_id)
+        self._check_cells("", data, wrong, f"ids from 0 to {max_id}", self.geometry.pad_id)
         for column in self.columns.values():
             if column.is_per_token:
                 what, values = f"column {quote(column.name)}: ", tensors[column.tensor_name]
                 wrong = column.find_wrong(values)
                 self._check_cells(what, values, wrong, column.expected, column.fill)
+
+    def check_rows(self) -> None:
+        """Raise ValueError unless the arrays of rows fit together; see `check`.
+
+        Neither ids nor padding are looked at. A layout that has more arrays checks them too; what
+        it checks may rely on this.
+        """
+        lengths = self.tensors["lengths"]
+        refuse(
+            lengths < (not self.geometry.has_filler_rows),
+            lambda row: f"row {row} has length {lengths[row]}, expected no empty sequence",
+        )
 
     def _check_cells(
         self, what: str, values: np.ndarray, wrong: np.ndarray, expected: str, fill: int
@@ -275,7 +288,7 @@ class ShardArrays:
             return f"cell {cell}" if len(shape) == 1 else f"cell {[*divmod(cell, shape[1])]}"
 
         refuse(wrong, lambda it: f"{what or 'id '}{values[it]} at {name(it)}, expected {expected}")
-        if self.layout.has_padding:
+        if self.has_padding:
             refuse(
                 ~self.mask_tokens() & (values != fill),
                 lambda it: f"{what}{name(it)} is padding and holds {values[it]}, expected {fill}",
@@ -308,19 +321,14 @@ class ShardArrays:
         """
         offsets, lengths = self.tensors["sequence_offsets"], self.tensors["lengths"]
         real = np.where(lengths > 0, lengths, np.iinfo(np.int64).max)
-        table = replace(
+        starts = self.piece_starts
+        later, second = starts != 0, (starts > 0) & (starts <= (max_piece or 0))
+        return replace(
             BatchTable.of_batches(lengths, offsets),
             num_filler_rows=self.num_filler_rows,
             num_cells=np.diff(self.tensors["data_offsets"]),
             index=np.arange(first_batch, first_batch + len(self)),
             shortest=np.minimum.reduceat(real, offsets[:-1]),
-        )
-        if not self.rules.shares_rows:
-            return table
-        starts = self.piece_starts
-        later, second = starts != 0, (starts > 0) & (starts <= (max_piece or 0))
-        return replace(
-            table,
             num_later_pieces=np.add.reduceat(later, offsets[:-1], dtype=np.int64),
             num_split_sequences=np.add.reduceat(second, offsets[:-1], dtype=np.int64),
         )

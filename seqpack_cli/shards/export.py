@@ -302,7 +302,7 @@ def _iter_packed_tables(pa: Any, shards: ShardSet, progress: Progress) -> Iterat
         shard = open_sound(shards, number)
         for some in cut_rows(shard.tensors["data_offsets"], LIMITS.ids_per_export):
             batches = shard.arrays.cut(some.start, some.stop)
-            is_token = batches.mask_tokens() if batches.layout.has_padding else slice(None)
+            is_token = batches.mask_tokens() if batches.has_padding else slice(None)
             ids = batches.tensors["data"][is_token].astype(np.int32)
             lengths = batches.tensors["lengths"]
             starts, of_rows = to_offsets(lengths), to_offsets(_count_sequences(batches))

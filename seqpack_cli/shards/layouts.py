@@ -1,39 +1,39 @@
-"""What all layouts share: a batch, and how the batches of a shard lie in its arrays.
+"""What the batches of all layouts share, and the rules that their arrays must keep.
 
-A batch is a few flat arrays. A shard concatenates those of all its batches, with offsets where each
-batch begins, so that one batch can be taken out as views. Each layout has two small classes: a
-`Batch`, which a training loop reads, and a `Layout`, which knows where the tokens of any rows of a
-shard lie and what its arrays must be. The defaults here are those of rows that lie in `data` as
-they are. Other code asks them, and never which layout it has.
+A batch is a few flat arrays. A shard concatenates those of all its batches: see `arrays`. Each
+layout has two small classes: a `Batch`, which a training loop reads, and the `ShardArrays` of many
+batches. The defaults of both are those of rows that lie in `data` as they are. Other code asks
+them, and never which layout it has.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seqpack_cli.batching.options import LAYOUTS
-from seqpack_cli.batching.plan import ShardRows
+from seqpack_cli.batching.options import DECODER, LAYOUTS
 from seqpack_cli.files.manifest import SIDE
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import copy_ranges, expand_ranges
 from seqpack_cli.tokens.kinds import Values
 
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
 # Arrays with the same number of entries per batch share their offsets; others have one per batch.
+PER_ROW = (
+    "lengths",
+    "original_indices",
+    "piece_starts",
+    "row_indices",
+    "encoder_rows",
+    "resets",
+    "next_ids",
+)
 OFFSETS_OF = {
-    "lengths": "sequence_offsets",
-    "original_indices": "sequence_offsets",
-    "piece_starts": "sequence_offsets",
-    "row_indices": "sequence_offsets",
-    "encoder_rows": "sequence_offsets",
-    "resets": "sequence_offsets",
-    "next_ids": "sequence_offsets",
+    **dict.fromkeys(PER_ROW, "sequence_offsets"),
     "batch_sizes": "step_offsets",
     "data": "data_offsets",
 }
@@ -54,40 +54,17 @@ class Geometry:
     row_length: int = 0  # where num_rows is a number
     multiple: int = 1  # lengths of sequences that share a row are rounded up to it
     is_decoder: bool = False  # the decoder's side of pairs, whose rows follow the encoder's
-    is_sorted: bool = True  # rows that sequences do not share are longest first
 
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
-        """Return the geometry of the shards of a manifest."""
-        return cls.of_options(
-            manifest["layout"],
-            manifest["options"],
-            pad_id=manifest["pad_id"],
-            padding_side=manifest["padding_side"],
-            is_decoder=manifest.get(SIDE) == "decoder",
-        )
-
-    @classmethod
-    def of_options(
-        cls,
-        layout: str,
-        options: Mapping[str, Any],
-        *,
-        pad_id: int = 0,
-        padding_side: str = "right",
-        is_decoder: bool = False,
-    ) -> Geometry:
-        """Return the geometry that the recorded options of `pack` give."""
-        rules, num_rows = LAYOUTS[layout], options["batch_size"]
-        if rules.shares_rows:
+        """Return the geometry of the shards of a manifest, or of one side of pairs."""
+        pad_id, options = manifest["pad_id"], manifest["options"]
+        if LAYOUTS[manifest["layout"]].shares_rows:
+            num_rows, multiple = options["batch_size"], options["align_sequences"]
             length = 0 if num_rows is None else options["max_tokens"]
-            multiple = options["align_sequences"]
             return cls(pad_id, num_rows=num_rows, row_length=length, multiple=multiple)
-        is_sorted = rules.needs_sorted_rows or not is_decoder
-        has_filler_rows = options["last_batch"] == "pad"
-        return cls(
-            pad_id, padding_side, has_filler_rows, is_decoder=is_decoder, is_sorted=is_sorted
-        )
+        is_decoder, has_filler_rows = manifest.get(SIDE) == DECODER, options["last_batch"] == "pad"
+        return cls(pad_id, manifest["padding_side"], has_filler_rows, is_decoder=is_decoder)
 
 
 class Batch:
@@ -105,6 +82,7 @@ class Batch:
     piece_starts: np.ndarray | None  # int64[B], where in its sequence each row begins, if pieces
     columns: dict[str, Values]  # per sequence [B], filler rows filled; per token as `shape`
     num_filler_rows: int = 0  # empty rows at the end of the batch
+    encoder_rows: np.ndarray | None = None  # int64[B], of the same documents; None if in one order
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,9 +110,9 @@ class Batch:
         return 1
 
     @property
-    def has_gaps(self) -> bool:
+    def has_padding(self) -> bool:
         """Whether there may be padding."""
-        return True
+        return self.count_padding() > 0
 
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
@@ -149,8 +127,13 @@ class Batch:
 
     def find_cells(self, row: int) -> np.ndarray:
         """Return where the tokens of a row lie in data, int64[length]."""
-        cells: np.ndarray = self.starts[row] + np.arange(self.lengths[row]) * self.stride
+        cells: np.ndarray = self.starts[row] + self._steps[: self.lengths[row]]
         return cells
+
+    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells of the first and of the last token of each row but filler, int64."""
+        rows = np.flatnonzero(self.lengths)
+        return self.starts[rows], self._lasts[rows]
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
         """Return for each cell the value at the next token of its row, fill if there is none.
@@ -161,7 +144,7 @@ class Batch:
         followed, stride = np.empty(len(self.data), np.int64), self.stride
         followed[:-stride] = values.reshape(-1)[stride:]
         followed[self._lasts] = fill
-        if self.has_gaps:
+        if self.has_padding:
             followed[self._padding] = fill
         return followed.reshape(self.shape)
 
@@ -182,7 +165,7 @@ class Batch:
         Args:
             values: looked at instead of the ids, in their shape.
         """
-        if not self.has_gaps:
+        if not self.has_padding:
             return True
         cells = self.data if values is None else values.reshape(-1)
         return bool((cells[self._padding] == pad_id).all())
@@ -196,6 +179,11 @@ class Batch:
         raise NotImplementedError
 
     @property
+    def _steps(self) -> np.ndarray:
+        """The distance in data from a row's first token to each of its tokens, int64[T]."""
+        return np.arange(self.num_steps) * self.stride
+
+    @property
     def _lasts(self) -> np.ndarray:
         """The cell of each row's last token, int64[B]."""
         lasts: np.ndarray = self.starts + (self.lengths - 1) * self.stride
@@ -205,108 +193,6 @@ class Batch:
     def _padding(self) -> np.ndarray:
         """The cells that hold no token, int64."""
         return np.flatnonzero(~mark_ranges(len(self.data), self.starts, self.lengths))
-
-
-class RowSource(Protocol):
-    """A source of the ids of planned rows."""
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the ids."""
-
-    def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
-        """Copy the ids of each row to its own place in cells."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the batches of a shard lie in its arrays, row after row unless a layout says otherwise.
-
-    All but `check` expect tensors that it accepts.
-    """
-
-    geometry: Geometry
-    is_by_steps: ClassVar[bool] = False  # whether other rows lie between the tokens of a row
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order, `data` last."""
-        raise NotImplementedError
-
-    @property
-    def tensor_names(self) -> list[str]:
-        """The arrays of a shard but its columns, `data` last: all others are int64."""
-        *arrays, data = self.names
-        offsets = dict.fromkeys(OFFSETS_OF[name] for name in self.names if name in OFFSETS_OF)
-        return [*arrays, *offsets, data]
-
-    @property
-    def has_padding(self) -> bool:
-        """Whether `data` may hold other cells than tokens."""
-        return True
-
-    def make_batch(self, arrays: dict[str, Any]) -> Batch:
-        """Make a batch from its flat arrays."""
-        raise NotImplementedError
-
-    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of a shard that differ from layout to layout."""
-        raise NotImplementedError
-
-    def find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
-        """Return where in `data` each of some rows begins, int64[N]."""
-        raise NotImplementedError
-
-    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
-        """Yield the `data` of a shard, or a column with a value per token, in pieces of any size.
-
-        Args:
-            source: of all rows that are not filler.
-        """
-        rows = np.flatnonzero(tensors["original_indices"] >= 0)
-        cells = np.full(int(tensors["data_offsets"][-1]), self.geometry.pad_id, source.dtype)
-        source.fill(cells, self.find_starts(tensors, rows))
-        yield cells
-
-    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
-        """Return where the tokens of rows lie in `data`, row after row."""
-        return expand_ranges(self.find_starts(tensors, rows), tensors["lengths"][rows])
-
-    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
-        """Return the mask of the tokens in `data`, False for padding."""
-        if not self.has_padding:
-            return np.ones(len(tensors["data"]), bool)
-        lengths = tensors["lengths"]
-        starts = self.find_starts(tensors, np.arange(len(lengths)))
-        return mark_ranges(len(tensors["data"]), starts, lengths)
-
-    def copy_rows(
-        self, tensors: Tensors, rows: np.ndarray, target: np.ndarray, target_starts: np.ndarray
-    ) -> None:
-        """Copy rows without padding, each to its own place in target."""
-        data, lengths = tensors["data"], tensors["lengths"][rows]
-        if self.is_by_steps:
-            cells = self.find_cells(tensors, rows)
-            target[expand_ranges(target_starts, lengths)] = data[cells]
-        else:
-            starts = self.find_starts(tensors, rows)
-            copy_ranges(data, starts, target, target_starts, lengths)
-
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
-        """Raise ValueError, which says what was found, unless the arrays fit together.
-
-        Neither ids nor padding are looked at. Rows and cells are counted from the first batch's.
-        A layout that has more arrays checks them too; what it checks may rely on this.
-
-        Args:
-            max_id: the largest id.
-        """
-        del max_id
-        lengths = tensors["lengths"]
-        refuse(
-            lengths < (not self.geometry.has_filler_rows),
-            lambda row: f"row {row} has length {lengths[row]}, expected no empty sequence",
-        )
 
 
 def refuse(wrong: np.ndarray, describe: Callable[[int], str]) -> None:
@@ -327,11 +213,6 @@ def within_batches(pairs: np.ndarray, sequence_offsets: np.ndarray) -> np.ndarra
     """Clear the marks of neighbouring rows that lie in different batches, bool[rows - 1]."""
     pairs[sequence_offsets[1:-1] - 1] = False
     return pairs
-
-
-def fill_with(layout: Layout, fill: int) -> Layout:
-    """Return the layout with another value in its padding."""
-    return type(layout)(replace(layout.geometry, pad_id=fill))
 
 
 def mark_ranges(num_cells: int, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -393,20 +274,19 @@ def join_sequences(sequences: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
     rows = [np.asarray(sequence) for sequence in sequences]
     if not rows:
         raise ValueError("expected at least one sequence")
-    dtype = rows[0].dtype
     for number, row in enumerate(rows):
         if row.ndim != 1:
             raise ValueError(f"sequence {number} has shape {row.shape}, expected [length]")
         if row.dtype.kind not in "iu":
             raise TypeError(f"sequence {number} is {row.dtype}, expected integers")
-        if row.dtype != dtype and len(row):  # concatenate would let an id wrap around
-            outside = [one for one in (int(row.min()), int(row.max())) if not fits(one, dtype)]
-            if outside:
-                raise ValueError(f"sequence {number} has id {outside[0]}, sequence 0 is {dtype}")
+        if row.dtype != rows[0].dtype and len(row):  # concatenate would let an id wrap around
+            check_fits(rows[0].dtype, f"sequence {number} has id", int(row.min()), int(row.max()))
     lengths = np.array([len(row) for row in rows], np.int64)
-    return np.concatenate(rows, dtype=dtype, casting="unsafe"), lengths
+    return np.concatenate(rows, dtype=rows[0].dtype, casting="unsafe"), lengths
 
 
-def fits(value: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether an array of integers can hold a value."""
-    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
+def check_fits(dtype: np.dtype[Any], what: str, *values: int) -> None:
+    """Raise ValueError if ids of a dtype cannot hold a value."""
+    for value in values:
+        if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            raise ValueError(f"{what} {value}, the ids are {dtype}")

@@ -9,7 +9,8 @@ both are those of ordinary shards, so that one code reads either side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +37,7 @@ FORMAT = "seqpack.shards"
 FORMAT_VERSION = 11
 ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
-BYTES_PER_BATCH = 16  # for the offsets that every layout has
-BYTES_PER_ROW = 16  # for its length and its index
+BYTES_PER_ENTRY = 16  # of a batch two offsets, of a row its length and its index
 PREFIX = f"{DECODER}."  # of the names of the decoder's arrays and columns
 NUM_TARGETS = "num_target_tokens"
 COUNTS = (
@@ -135,10 +135,9 @@ def to_lists(value: Any) -> Any:
 
 def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
     """Return what the layout of batches with these resolved options needs to know."""
-    values, side = record_options(options), options.padding_side
-    return Geometry.of_options(
-        options.layout, values, pad_id=pad_id, padding_side=side, is_decoder=is_decoder
-    )
+    manifest = {"layout": options.layout, "options": record_options(options), "pad_id": pad_id}
+    manifest |= {"padding_side": options.padding_side, SIDE: DECODER if is_decoder else ENCODER}
+    return Geometry.of_manifest(manifest)
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
@@ -161,13 +160,17 @@ def parse_options(values: dict[str, Any], source: Place, *, pairs: bool) -> Reso
     Raises:
         FolderError: `pack` refuses them.
     """
-    if wrong := sorted(set(values) ^ {*NAMES, *APART}):
-        raise FolderError(
-            f"{source}: options differ from those of pack in {join_items(map(quote, wrong))}",
-            hint="run seqpack pack again, or install the version of seqpack that wrote it",
-        )
-    try:
+    with accepted_by_pack(source):
+        if wrong := sorted(set(values) ^ {*NAMES, *APART}):
+            raise ValueError(f"{join_items(map(quote, wrong))} missing or unknown")
         return PackOptions(**values).resolve(pairs=pairs)
+
+
+@contextlib.contextmanager
+def accepted_by_pack(source: Place) -> Iterator[None]:
+    """Raise FolderError where the options of a manifest are none that `pack` takes."""
+    try:
+        yield
     except (TypeError, ValueError, OptionError) as error:
         what = error.message if isinstance(error, OptionError) else str(error)
         raise FolderError(f"{source}: options that pack does not accept: {what[:200]}") from error
@@ -191,23 +194,16 @@ def view_sides(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [encoder, {**encoder, **manifest["decoder"], "shards": shards, SIDE: DECODER}]
 
 
-def of_encoder(options: PackOptions) -> PackOptions:
-    """Return the options of pairs as they choose the columns of the encoder's side."""
-    names = tuple(name for name in options.drop_column if not name.startswith(PREFIX))
-    return replace(options, drop_column=names)
-
-
-def of_decoder(options: PackOptions) -> PackOptions:
-    """Return the options of pairs as they choose the columns of the decoder's side."""
-    names = [name for name in options.drop_column if name.startswith(PREFIX)]
-    found = tuple(name.removeprefix(PREFIX) for name in names)
-    return replace(options, drop_column=found, store_column=None)
-
-
-def own_options(manifest: Mapping[str, Any], options: PackOptions) -> PackOptions:
-    """Return the options of a manifest as they choose the columns of its side."""
-    side = find_side(manifest)
-    return options if side is None else (of_decoder if side == DECODER else of_encoder)(options)
+def own_options(options: PackOptions, side: str | None) -> PackOptions:
+    """Return options as they choose the columns of a side of pairs, or without pairs of all."""
+    if side is None:
+        return options
+    names = (name for name in options.drop_column if name.startswith(PREFIX) == (side == DECODER))
+    return replace(
+        options,
+        drop_column=tuple(name.removeprefix(PREFIX) for name in names),
+        store_column=options.store_column if side == ENCODER else None,
+    )
 
 
 def choose_tensors(tensors: Mapping[str, Any], side: str | None) -> dict[str, Any]:
@@ -279,23 +275,37 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     )
     source = path / MANIFEST_NAME
     check_all_fields(manifest, MANIFEST_FIELDS, source)
-    if manifest["plan_version"] < 1:
-        raise FolderError(f"{source}: plan_version 0, expected at least 1")
-    if not manifest["shards"]:
-        raise FolderError(f"{source}: no shards")
-    for number, entry in enumerate(manifest["shards"]):
-        _check_shard(number, entry, source, pairs=manifest["decoder"] is not None)
-    if manifest["decoder"] is not None:
+    pairs = manifest["decoder"] is not None
+    if pairs:
         check_all_fields(manifest["decoder"], DECODER_FIELDS, source)
-        if len(manifest["decoder"]["stores"]) != len(manifest["stores"]):
-            raise _contradiction(source, "its sides have other numbers of stores")
-    options = read_options(manifest, source)
-    _check_keys(manifest, options, source)
-    if options.split is not None and options.split_name is None:
-        raise _contradiction(source, "its options have splits, but not which one it holds")
-    manifest["options"] = record_options(options)  # with the defaults of those that are null
-    for side in view_sides(manifest):
+    for entry in manifest["shards"]:
+        check_all_fields(entry, SHARD_FIELDS, source)
+        check_all_fields(entry["decoder"] or {}, DECODER_COUNTS if pairs else {}, source)
+    sides = view_sides(manifest)
+    for side in sides:
         _check_side(side, source)
+    options = read_options(manifest, source)
+    with accepted_by_pack(source):
+        keys = PackOptions(buckets=manifest["bucket_keys"]).keys
+        for entry in manifest["stores"]:
+            parse_number(entry["passes"], "passes of a store")
+    lengths = {len(key) for key in keys or ()}
+    if (keys is None) != (options.buckets is None) or not lengths <= {len(sides)}:
+        raise contradiction(source, "its bucket keys are not those of its options")
+    if options.split is not None and options.split_name is None:
+        raise contradiction(source, "its options have splits, but not which one it holds")
+    if manifest["plan_version"] < 1 or not manifest["shards"]:
+        raise contradiction(source, "it has no plan_version or no shards")
+    for number, entry in enumerate(manifest["shards"]):
+        # before memory is taken for a false count
+        smallest = BYTES_PER_ENTRY * (entry["num_batches"] + entry["num_rows"])
+        if entry["name"] != shard_name(number) or entry["bytes"] < smallest:
+            raise contradiction(source, f"shard {number} has another name, or too few bytes")
+        if any(
+            side["shards"][number][name] != entry[name] for side in sides for name in OF_BOTH_SIDES
+        ):
+            raise contradiction(source, f"the sides of shard {number} have other numbers of rows")
+    manifest["options"] = record_options(options)  # with the defaults of those that are null
     if check_present:
         check_files(path, manifest["shards"], find_size)
     return manifest, digest
@@ -316,63 +326,22 @@ def check_stores(stores: list[Any], fields: Mapping[str, Kind], source: Place) -
         raise FolderError(f"{source}: {len(stores):,} stores, expected 1 to {MAX_STORES:,}")
 
 
-def _check_shard(number: int, entry: dict[str, Any], source: Place, *, pairs: bool) -> None:
-    """Check the entry of a shard; its file is checked when it is opened."""
-    check_all_fields(entry, SHARD_FIELDS, source)
-    if entry["name"] != shard_name(number):
-        raise FolderError(
-            f"{source}: shard {number} is named {quote(entry['name'])}, "
-            f"expected {shard_name(number)}"
-        )
-    smallest = BYTES_PER_BATCH * entry["num_batches"] + BYTES_PER_ROW * entry["num_rows"]
-    if entry["bytes"] < smallest:  # before memory is taken for a false count
-        raise FolderError(
-            f"{source}: shard {number} has {entry['bytes']:,} bytes, expected at least "
-            f"{smallest:,} for {entry['num_batches']:,} batches and {entry['num_rows']:,} rows"
-        )
-    counts = entry["decoder"] or {}
-    check_all_fields(counts, DECODER_COUNTS if pairs else {}, source)
-    if any(counts.get(name, entry[name]) != entry[name] for name in OF_BOTH_SIDES):
-        raise _contradiction(source, f"the sides of shard {number} have other numbers of rows")
-
-
-def _check_keys(manifest: dict[str, Any], options: ResolvedOptions, source: Place) -> None:
-    """Raise FolderError unless there are bucket keys if, and only if, the options have buckets."""
-    num_sides = 1 if find_side(manifest) is None else 2
-    try:
-        keys = PackOptions(buckets=manifest["bucket_keys"]).keys
-    except (TypeError, ValueError) as error:
-        raise FolderError(f"{source}: bucket_keys: {str(error)[:200]}") from error
-    if (keys is None) != (options.buckets is None) or set(map(len, keys or ())) - {num_sides}:
-        raise _contradiction(source, "its bucket keys are not those of its options")
-
-
 def _check_side(manifest: dict[str, Any], source: Place) -> None:
     """Check the fields of a manifest that each side of pairs has."""
     check_id_range(manifest, source)
     read_columns(manifest, source)
     check_stores(manifest["stores"], STORE_FIELDS, source)
-    try:
-        for entry in manifest["stores"]:
-            parse_number(entry["passes"], "passes of a store")
-    except OptionError as error:
-        raise FolderError(f"{source}: {error.message}") from error
     ledger = manifest["ledger"]
     check_all_fields(ledger, LEDGER_FIELDS, source)
     dropped = [ledger[f"num_dropped_{name}"] for name in ("sequences", "tokens")]
     for counts in dropped:
         check_all_fields(counts, dict.fromkeys(dropped[0], int), source)
     for entry in (ledger, *manifest["shards"]):
-        _check_counts(entry["stores"], len(manifest["stores"]), source)
+        check_stores(entry["stores"], STORE_COUNTS, source)
+        if len(entry["stores"]) != len(manifest["stores"]):
+            raise contradiction(source, "it counts what other numbers of stores hold")
 
 
-def _check_counts(counts: list[Any], num_stores: int, source: Place) -> None:
-    """Raise FolderError unless a list has the counts of each store."""
-    if len(counts) != num_stores:
-        raise _contradiction(source, f"counts of {len(counts):,} stores beside {num_stores:,}")
-    for entry in counts:
-        check_all_fields(entry, STORE_COUNTS, source)
-
-
-def _contradiction(source: Place, what: str) -> FolderError:
+def contradiction(source: Place, what: str) -> FolderError:
+    """Return the error about a manifest of which one field does not fit another."""
     return FolderError(f"{source}: the manifest contradicts itself: {what}")

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import (
+    DECODER,
+    ENCODER,
     PLAN_VERSION,
     PackOptions,
     ResolvedOptions,
@@ -46,8 +48,7 @@ from seqpack_cli.shards.manifest import (
     PREFIX,
     SHARD_FIELDS,
     add_up_stores,
-    of_decoder,
-    of_encoder,
+    own_options,
     record_options,
 )
 from seqpack_cli.shards.pack_plan import (
@@ -171,7 +172,7 @@ def _open(
     if others:
         check_numbers(len(places), len(others))
     is_here = _is_planned_here(options, workers, pairs=bool(others))
-    without = of_encoder(options).drop_column if others else options.drop_column
+    without = own_options(options, ENCODER if others else None).drop_column
     store = open_stores(places, check_indices=is_here, without=without)
     for place in (*places, *others):
         if output.resolve() == place.resolve():
@@ -179,7 +180,7 @@ def _open(
     options = name_by_position(options, name_stores(places))
     if not others:
         return Selector(store), options
-    decoder = open_stores(others, without=of_decoder(options).drop_column, prefix=PREFIX)
+    decoder = open_stores(others, without=own_options(options, DECODER).drop_column, prefix=PREFIX)
     for name in store.columns:
         if name.startswith(PREFIX):
             raise OptionError(

@@ -22,10 +22,10 @@ from seqpack_cli.batching.selection import (
 from seqpack_cli.errors import DataError, MachineError, OptionError, join_items, quote
 from seqpack_cli.files.manifest import has_tokenizer
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.arrays import tensor_names
 from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import PREFIX, find_geometry
 from seqpack_cli.shards.selection import Selection
+from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
@@ -188,7 +188,8 @@ def count_bytes(
             "step_offsets": side.longest,
         }
         num_bytes += each.per_row * side.num_rows
-        for name in tensor_names(options.layout, find_geometry(options, is_decoder=number > 0)):
+        geometry = find_geometry(options, is_decoder=number > 0)
+        for name in ARRAYS[options.layout]({}, geometry).tensor_names:
             size = each.per_cell if name == "data" else BYTES_PER_NUMBER
             num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes

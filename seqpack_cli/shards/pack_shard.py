@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from seqpack_cli.batching.options import DECODER, ENCODER, LAYOUTS, PackOptions, ResolvedOptions
+from seqpack_cli.batching.options import (
+    DECODER,
+    ENCODER,
+    LAYOUTS,
+    SIDES,
+    PackOptions,
+    ResolvedOptions,
+)
 from seqpack_cli.batching.order import LengthsChangedError, sort_within_batches
 from seqpack_cli.batching.plan import BatchTable, Plan, ShardRows
 from seqpack_cli.batching.rows import INTO_NEXT
@@ -27,26 +34,19 @@ from seqpack_cli.files.tensor_file import Tensor, write_tensor_file
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.run_folder import write_receipt
 from seqpack_cli.runs.workers import Workers, advance
-from seqpack_cli.shards.arrays import find_layout, make_tensors
-from seqpack_cli.shards.layouts import (
-    Geometry,
-    Layout,
-    Tensors,
-    fill_with,
-    is_in_range,
-    iter_pieces,
-)
+from seqpack_cli.shards.arrays import ShardArrays
+from seqpack_cli.shards.layouts import Geometry, is_in_range, iter_pieces
 from seqpack_cli.shards.manifest import (
     NUM_TARGETS,
     SHARD_FIELDS,
     count_of_stores,
     describe_shard,
     name_tensors,
-    of_decoder,
-    of_encoder,
+    own_options,
     shard_name,
 )
 from seqpack_cli.shards.selection import Selection, Selector
+from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.tokens.columns import TARGETS, Column
 from seqpack_cli.tokens.store import Slices, TokenStore, copy_rows, open_stores, read_values
 
@@ -84,9 +84,9 @@ def open_source(setup: SourceSetup) -> Selection:
     Raises:
         FolderError: a store was replaced.
     """
-    options, own = setup.options, list[PackOptions]([setup.options])
-    if len(setup.places) > 1:
-        own = [of_encoder(options), of_decoder(options)]
+    options = setup.options
+    names = SIDES if len(setup.places) > 1 else (None,)
+    own = [own_options(options, name) for name in names]
     sides = list(map(_open, setup.places, setup.digests, own))
     return Selector(*sides)(options, setup.passes)
 
@@ -245,20 +245,22 @@ class _Side:
     ) -> None:
         self.name, self.manifest = name, manifest
         self._store, self._rows, self._counts = store, rows, counts
-        self._layout = find_layout(manifest["layout"], Geometry.of_manifest(manifest))
-        self._tensors = make_tensors(self._layout, rows)
+        empty = ARRAYS[manifest["layout"]]({}, Geometry.of_manifest(manifest))
+        self._tensors = empty.make_tensors(rows)
+        self._arrays = empty.with_tensors(self._tensors)
         self._targets = TargetCounter(store.columns, counts["num_tokens"])
 
     def lay_out(self) -> dict[str, Tensor]:
         """Return the arrays by name; ids and columns are read while they are written."""
         store, tensors = self._store, self._tensors
-        data = self._layout.iter_data(tensors, StoreRows(store, self._rows))
+        read, pad_id = StoreRows(store, self._rows).fill, self.manifest["pad_id"]
+        data = self._arrays.iter_data(read, store.dtype, pad_id)
         num_cells = int(tensors["data_offsets"][-1])
         pieces = _report_progress(data, self._counts["num_tokens"] / num_cells)
         arrays = {name: Tensor.of(array) for name, array in tensors.items()}
         for column in store.columns.values():
             if column.is_per_token:
-                cells = _lay_out_column(store, column, self._rows, tensors, self._layout)
+                cells = _lay_out_column(store, column, self._rows, self._arrays)
                 pieces_of = self._targets.watch(column, cells)
                 arrays[column.tensor_name] = Tensor(column.dtype, num_cells, pieces_of)
             else:
@@ -277,11 +279,11 @@ class _Side:
 
 
 def _lay_out_column(
-    store: TokenStore, column: Column, rows: ShardRows, tensors: Tensors, layout: Layout
+    store: TokenStore, column: Column, rows: ShardRows, arrays: ShardArrays
 ) -> Iterator[np.ndarray]:
     """Yield the cells of a column with a value per token, laid out as `data` is."""
-    filled = fill_with(layout, column.fill)
-    return filled.iter_data(tensors, StoreRows(store, rows, column=column))
+    read = StoreRows(store, rows, column=column).fill
+    return arrays.iter_data(read, column.dtype, column.fill)
 
 
 def count_rows(task: ShardTask) -> list[dict[str, int]]:
@@ -340,7 +342,7 @@ def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarra
 
 
 class StoreRows:
-    """The ids of planned rows, read from the store: a `layouts.RowSource`.
+    """The ids of planned rows, read from the store.
 
     Args:
         column: read this column, which has an entry per token, instead of the ids.
@@ -350,7 +352,6 @@ class StoreRows:
         self._store = store
         self._rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
         self._column = None if column is None else column.name
-        self.dtype = store.dtype if column is None else column.dtype
 
     def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
         """Copy the ids of each row to its own place in cells."""

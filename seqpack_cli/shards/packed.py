@@ -6,30 +6,28 @@ each step. No rectangle is ever made: memory grows with the tokens, however unev
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.ranges import expand_ranges
 from seqpack_cli.runs.options import convert
+from seqpack_cli.shards.arrays import Reader, ShardArrays
 from seqpack_cli.shards.layouts import (
     AFTER,
     BEFORE,
     Batch,
-    Layout,
-    RowSource,
-    Tensors,
     check_sorted,
     describe_fields,
     join_sequences,
     refuse,
 )
 from seqpack_cli.shards.time_steps import (
-    check_batch_sizes,
-    check_lengths,
     count_alive,
     count_steps,
     iter_steps,
@@ -44,6 +42,7 @@ class PackedBatch(Batch):
     """Sequences of one batch, longest first."""
 
     piece_starts = None
+    has_padding = False
 
     data: np.ndarray  # [S], time step by time step
     batch_sizes: np.ndarray  # int64[T], rows alive at each step
@@ -56,21 +55,15 @@ class PackedBatch(Batch):
 
     __repr__ = describe_fields
 
-    @property
-    def has_gaps(self) -> bool:
-        """Whether there may be padding; here there is none."""
-        return False
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """Where in data each row begins, int64[B]."""
+        return np.arange(len(self.lengths))
 
     def rows(self) -> list[np.ndarray]:
         """Return the sequences in row order."""
-        steps = np.cumsum(self.batch_sizes) - self.batch_sizes
+        steps = self._steps
         return [self.data[steps[:length] + row] for row, length in enumerate(self.lengths)]
-
-    def find_cells(self, row: int) -> np.ndarray:
-        """Return where the tokens of a row lie in data, int64[length]."""
-        alive = self.batch_sizes[: self.lengths[row]]
-        cells: np.ndarray = np.cumsum(alive) - alive + row
-        return cells
 
     def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
         """Return for each cell the value at the next token of its row, fill if there is none.
@@ -84,11 +77,6 @@ class PackedBatch(Batch):
         followed[cells] = values[first:]
         return followed
 
-    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the first and of the last token of each row, int64[B]."""
-        rows, starts = np.arange(len(self.lengths)), np.cumsum(self.batch_sizes) - self.batch_sizes
-        return rows, starts[self.lengths - 1] + rows
-
     def extend(self, *, before: bool, after: bool) -> PackedBatch:
         """Return rows with a token more before or after them; data are the cells of these rows.
 
@@ -98,10 +86,10 @@ class PackedBatch(Batch):
         num_rows, num_ids = len(self.lengths), len(self.data)
         batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
         starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
-        shifts = starts - (np.cumsum(self.batch_sizes) - self.batch_sizes)
         cells = np.full(num_ids + (before + after) * num_rows, AFTER)
         cells[: before * num_rows] = BEFORE
-        cells[np.arange(num_ids) + np.repeat(shifts, self.batch_sizes)] = np.arange(num_ids)
+        shifts = np.repeat(starts - self._steps, self.batch_sizes)
+        cells[np.arange(num_ids) + shifts] = np.arange(num_ids)
         lengths = self.lengths + before + after
         return replace(self, data=cells, batch_sizes=batch_sizes, lengths=lengths)
 
@@ -122,11 +110,21 @@ class PackedBatch(Batch):
         """Return the fields that only this layout has."""
         return {"batch_sizes": self.batch_sizes.tolist()}
 
+    @property
+    def _steps(self) -> np.ndarray:
+        steps: np.ndarray = np.cumsum(self.batch_sizes) - self.batch_sizes
+        return steps
 
-class PackedLayout(Layout):
+    @property
+    def _lasts(self) -> np.ndarray:
+        lasts: np.ndarray = self.starts + self._steps[self.lengths - 1]
+        return lasts
+
+
+class PackedArrays(ShardArrays):
     """Time step after time step."""
 
-    has_padding = False
+    rules = LAYOUTS["packed"]
     is_by_steps = True
 
     @property
@@ -147,30 +145,32 @@ class PackedLayout(Layout):
             found["encoder_rows"] = rows.encoder_rows
         return found
 
-    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""
-        offsets, steps = tensors["sequence_offsets"], tensors["step_offsets"]
+        tensors, offsets = self.tensors, self.tensors["sequence_offsets"]
         starts = place_rows(tensors["lengths"], offsets)
-        ids = np.zeros(int(starts[-1]), source.dtype)  # an id for the gaps
-        source.fill(ids, starts[:-1])
-        yield from iter_steps(ids, starts[:-1], offsets, tensors["batch_sizes"], steps)
+        ids = np.full(int(starts[-1]), fill, dtype)  # an id for the gaps
+        read(ids, starts[:-1])
+        sizes, steps = tensors["batch_sizes"], tensors["step_offsets"]
+        yield from iter_steps(ids, starts[:-1], offsets, sizes, steps)
 
-    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_cells(self, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of rows lie in `data`, row after row, at about 10 ns each.
 
         Each step begins at the running sum of `batch_sizes` over the whole shard.
         """
-        lengths, row_offsets = tensors["lengths"][rows], tensors["sequence_offsets"]
+        tensors, row_offsets = self.tensors, self.tensors["sequence_offsets"]
+        lengths, sizes = tensors["lengths"][rows], tensors["batch_sizes"]
         batches = np.searchsorted(row_offsets, rows, "right") - 1
-        sizes = tensors["batch_sizes"]
         step_starts = np.cumsum(sizes) - sizes
         steps = expand_ranges(tensors["step_offsets"][batches], lengths)
         cells: np.ndarray = step_starts[steps] + np.repeat(rows - row_offsets[batches], lengths)
         return cells
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless rows are longest first, `batch_sizes` and rows fit together."""
-        super().check(tensors, max_id=max_id)
+        super().check_rows()
+        tensors = self.tensors
         check_sorted(tensors)
         lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
         longest, num_steps = lengths[offsets[:-1]], np.diff(tensors["step_offsets"])
@@ -193,15 +193,10 @@ class PackedLayout(Layout):
         if self.geometry.is_decoder:
             rows, num_rows = tensors["encoder_rows"], np.diff(offsets)
             most = num_rows.repeat(num_rows)
-            refuse(
-                (rows < 0) | (rows >= most),
-                lambda it: f"encoder_rows[{it}] is {rows[it]}, expected one of {most[it]} rows",
-            )
-            num_named = np.bincount(rows + offsets[:-1].repeat(num_rows), minlength=len(rows))
-            refuse(
-                num_named != 1,
-                lambda row: f"encoder_rows names row {row} {num_named[row]} times, expected once",
-            )
+            wrong = (rows < 0) | (rows >= most)
+            named = np.where(wrong, 0, rows) + offsets[:-1].repeat(num_rows)
+            wrong |= np.bincount(named, minlength=len(rows)) != 1
+            refuse(wrong, lambda row: f"encoder_rows at row {row} do not name each row once")
 
 
 def pack_sequence(sequences: Sequence[np.ndarray]) -> PackedBatch:
@@ -232,7 +227,11 @@ def pack_ids(ids: np.ndarray, lengths: np.ndarray) -> PackedBatch:
         ids: [S].
         lengths: int64[B], at least one, longest first, none 0.
     """
-    check_lengths(lengths)
+    refuse(lengths < 1, lambda row: f"expected no empty sequence, found one in row {row}")
+    refuse(
+        lengths[1:] > lengths[:-1],
+        lambda row: f"expected longest first, row {row + 1} is longer than the one before",
+    )
     data, batch_sizes, _ = pack_batches(ids, lengths, np.array([0, len(lengths)]))
     return PackedBatch(data, batch_sizes, lengths)
 
@@ -248,8 +247,8 @@ def unpack_sequence(packed_sequences: PackedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     packed: PackedBatch = convert("packed_sequences", packed_sequences, PackedBatch)
-    for name in ("data", "batch_sizes"):
-        convert(f"packed_sequences.{name}", getattr(packed, name), np.ndarray)
-    check_batch_sizes(packed.batch_sizes, num_ids=len(packed.data))
-    lengths = count_alive(packed.batch_sizes)  # the same relation, read the other way
-    return replace(packed, lengths=lengths).rows()
+    sizes, num_ids = packed.batch_sizes, len(packed.data)
+    is_falling = len(sizes) > 0 and sizes.min() > 0 and (sizes[1:] <= sizes[:-1]).all()
+    if not is_falling or sum(sizes.tolist()) != num_ids:
+        raise ValueError(f"expected batch_sizes from 1 up that never rise, {num_ids} in all")
+    return replace(packed, lengths=count_alive(sizes)).rows()  # which are found like batch_sizes

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.errors import check_choice
 from seqpack_cli.ranges import copy_ranges, to_offsets
 from seqpack_cli.runs.options import convert
+from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import (
     AFTER,
     BEFORE,
     PADDING,
     Batch,
-    Layout,
-    Tensors,
+    check_fits,
     check_sorted,
     describe_fields,
-    fits,
     join_sequences,
     refuse,
 )
@@ -34,7 +34,6 @@ class PaddedBatch(Batch):
     """Sequences of one batch, padded to a rectangle."""
 
     piece_starts = None
-    encoder_rows = None  # the rows of pairs are in one order
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -77,23 +76,6 @@ class PaddedBatch(Batch):
         starts: np.ndarray = np.arange(len(self.lengths)) * self.num_steps + self.first_steps
         return starts
 
-    def find_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the first and of the last token of each row but filler, int64."""
-        rows = np.flatnonzero(self.lengths)
-        return self.starts[rows], self._lasts[rows]
-
-    def follow(self, values: np.ndarray, fill: int) -> np.ndarray:
-        """Return for each cell the value at the next token of its row, fill if there is none."""
-        followed, mask = np.full(values.shape, fill, np.int64), self.mask
-        is_followed = mask[:, :-1] & mask[:, 1:]
-        followed[:, :-1][is_followed] = values[:, 1:][is_followed]
-        return followed
-
-    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
-        """Return whether all padding of the ids, or of other values, is pad_id."""
-        wrong = (self.ids if values is None else values) != pad_id
-        return not (wrong & ~self.mask).any()
-
     def without_filler(self) -> PaddedBatch:
         """Return the batch without its filler rows."""
         if not self.num_filler_rows:
@@ -113,25 +95,25 @@ class PaddedBatch(Batch):
 
         The cells of the new tokens are BEFORE and AFTER. Filler rows stay empty.
         """
-        height, width = self.shape
-        cells = np.full((height, width + before + after), PADDING)
-        cells[:, before : before + width] = np.where(self.mask, self._number_cells(), PADDING)
+        (height, width), added = self.shape, before + after
+        cells = np.full((height, width + added), PADDING)
+        numbers = np.arange(self.ids.size).reshape(self.shape)
+        cells[:, before : before + width] = np.where(self.mask, numbers, PADDING)
         rows = np.flatnonzero(self.lengths)
         firsts, lengths = self.first_steps[rows], self.lengths[rows]
         if before:
             cells[rows, firsts] = BEFORE
         if after:
             cells[rows, firsts + before + lengths] = AFTER
-        lengths = self.lengths + (before + after) * (self.lengths > 0)
-        return replace(self, ids=cells, lengths=lengths)
+        return replace(self, ids=cells, lengths=self.lengths + added * (self.lengths > 0))
 
     def shorten(self) -> PaddedBatch:
         """Return rows without their last token, and a column less; ids are the cells of these rows.
 
         Filler rows stay empty; others must have two tokens.
         """
-        cells, lengths = self._number_cells()[:, :-1], np.maximum(self.lengths - 1, 0)
-        shorter = replace(self, ids=cells, lengths=lengths)
+        cells = np.arange(self.ids.size).reshape(self.shape)[:, :-1]
+        shorter = replace(self, ids=cells, lengths=np.maximum(self.lengths - 1, 0))
         return replace(shorter, ids=np.where(shorter.mask, cells, PADDING))
 
     def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PaddedBatch:
@@ -142,12 +124,11 @@ class PaddedBatch(Batch):
         """Return the fields that only this layout has."""
         return {"width": self.num_steps, "padding_side": self.padding_side}
 
-    def _number_cells(self) -> np.ndarray:
-        return np.arange(self.ids.size).reshape(self.shape)
 
-
-class PaddedLayout(Layout):
+class PaddedArrays(ShardArrays):
     """Rectangle after rectangle."""
+
+    rules = LAYOUTS["padded"]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -177,9 +158,9 @@ class PaddedLayout(Layout):
             "num_filler_rows": rows.num_filler_rows,
         }
 
-    def find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_starts(self, rows: np.ndarray) -> np.ndarray:
         """Return where in `data` each of some rows begins, int64[N]."""
-        offsets = tensors["sequence_offsets"]
+        tensors, offsets = self.tensors, self.tensors["sequence_offsets"]
         batches = np.searchsorted(offsets, rows, "right") - 1
         widths = tensors["widths"][batches]
         starts: np.ndarray = tensors["data_offsets"][batches] + (rows - offsets[batches]) * widths
@@ -187,27 +168,27 @@ class PaddedLayout(Layout):
             starts += widths - tensors["lengths"][rows]
         return starts
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless batches are rectangles, as wide as the longest row at least."""
-        super().check(tensors, max_id=max_id)
-        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
-        num_rows, sizes = np.diff(offsets), np.diff(tensors["data_offsets"])
+        super().check_rows()
+        tensors, lengths = self.tensors, self.tensors["lengths"]
+        num_rows, sizes = self.num_rows, np.diff(tensors["data_offsets"])
         if self.geometry.has_filler_rows:
             found, indices = tensors["num_filler_rows"], tensors["original_indices"]
             refuse(
                 (found < 0) | (found >= num_rows),
                 lambda it: f"{found[it]} filler rows in a batch of {num_rows[it]} rows",
             )
-            is_filler = np.arange(offsets[-1]) >= (offsets[1:] - found).repeat(num_rows)
+            ends = tensors["sequence_offsets"][1:]
+            is_filler = np.arange(len(lengths)) >= (ends - found).repeat(num_rows)
             refuse(
-                (lengths == 0) != is_filler,
-                lambda row: f"row {row} has length {lengths[row]}, expected 0 in filler rows alone",
+                ((lengths == 0) != is_filler) | (is_filler & (indices != -1)),
+                lambda row: (
+                    f"row {row} has length {lengths[row]} and original index {indices[row]}, "
+                    "expected 0 and -1 in filler rows alone"
+                ),
             )
-            refuse(
-                is_filler & (indices != -1),
-                lambda row: f"filler row {row} has original index {indices[row]}, expected -1",
-            )
-        if self.geometry.is_sorted:
+        if not self.geometry.is_decoder:
             check_sorted(tensors)
         widths = tensors["widths"]
         refuse(  # a width above the number of cells could make the product wrap around
@@ -276,15 +257,11 @@ def pad_ids(
     longest = int(lengths.max())
     if longest > total_length:
         raise ValueError(f"a sequence of {longest} ids is longer than total_length {total_length}")
-    check_padding_value(padding_value, ids.dtype)
-    cells = np.full(len(lengths) * total_length, padding_value, ids.dtype)
-    begins = np.arange(len(lengths)) * total_length
-    if padding_side == "left":
-        begins = begins + total_length - lengths
-    copy_ranges(ids, np.cumsum(lengths) - lengths, cells, begins, lengths)
-    return PaddedBatch(
-        cells.reshape(len(lengths), total_length), lengths, padding_side=padding_side
-    )
+    check_fits(ids.dtype, "padding_value is", padding_value)
+    cells = np.full((len(lengths), total_length), padding_value, ids.dtype)
+    batch = PaddedBatch(cells, lengths, padding_side=padding_side)
+    copy_ranges(ids, np.cumsum(lengths) - lengths, batch.data, batch.starts, lengths)
+    return batch
 
 
 def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
@@ -298,17 +275,9 @@ def unpad_sequence(padded_sequences: PaddedBatch) -> list[np.ndarray]:
     [[1, 2, 3], [9]]
     """
     padded: PaddedBatch = convert("padded_sequences", padded_sequences, PaddedBatch)
-    for name in ("ids", "lengths"):
-        convert(f"padded_sequences.{name}", getattr(padded, name), np.ndarray)
     width = padded.ids.shape[1]
     if len(padded.lengths) != len(padded.ids):
         raise ValueError(f"{len(padded.lengths)} lengths for {len(padded.ids)} rows")
     if len(padded.lengths) and not 0 <= padded.lengths.min() <= padded.lengths.max() <= width:
         raise ValueError(f"a length is not from 0 to the width {width}")
     return padded.rows()
-
-
-def check_padding_value(value: int, dtype: np.dtype[Any]) -> None:
-    """Raise ValueError if ids of a dtype cannot hold a padding value."""
-    if not fits(value, dtype):
-        raise ValueError(f"padding_value is {value}, the ids are {dtype}")

@@ -7,7 +7,6 @@ import numpy as np
 from seqpack_cli.batching.options import SIDES
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
@@ -28,15 +27,9 @@ def view_side(shards: ShardSet, side: str) -> ShardSet:
     return shards.sides[SIDES.index(side)]
 
 
-def find_encoder_rows(batch: Batch) -> list[int] | None:
-    """Return the encoder's row for each row of a batch; None where they have the same numbers."""
-    rows = batch.encoder_rows if isinstance(batch, PackedBatch) else None
-    return None if rows is None else rows.tolist()
-
-
 def list_in_encoder_order(batch: Batch) -> list[int]:
     """Return the rows of a batch, of a decoder's in the order of the encoder's rows."""
-    rows = find_encoder_rows(batch)
+    rows = batch.encoder_rows
     return list(range(len(batch.lengths))) if rows is None else np.argsort(rows).tolist()
 
 

@@ -63,7 +63,7 @@ from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.alignment import Alignment, PartTest
-from seqpack_cli.shards.manifest import PREFIX, of_decoder, of_encoder
+from seqpack_cli.shards.manifest import PREFIX, own_options
 from seqpack_cli.tokens.columns import OVERLAP, TARGETS, Column
 from seqpack_cli.tokens.conditions import EQUALITY, make_integer_test
 from seqpack_cli.tokens.kinds import Values
@@ -142,7 +142,10 @@ class Selection:
         self.part_offsets = store.part_offsets
         sides: list[tuple[TokenStore, PackOptions]] = [(store, options)]
         if alignment is not None:
-            sides = [(store, of_encoder(options)), (alignment.decoder, of_decoder(options))]
+            sides = [
+                (store, own_options(options, ENCODER)),
+                (alignment.decoder, own_options(options, DECODER)),
+            ]
         self.sides = [
             choose_columns(side, without=own.drop_column, store_column=own.store_column)
             for side, own in sides

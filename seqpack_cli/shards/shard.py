@@ -18,9 +18,19 @@ from seqpack_cli.files.places import Place, at
 from seqpack_cli.files.tensor_file import map_tensor_file
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import find_index
-from seqpack_cli.shards.arrays import NO_COLUMN, Columns, ShardArrays, tensor_dtypes
+from seqpack_cli.shards.arrays import NO_COLUMN, Columns, ShardArrays
 from seqpack_cli.shards.layouts import Batch, Geometry, Tensors, is_in_range
 from seqpack_cli.shards.manifest import choose_tensors, describe_shard, find_side
+from seqpack_cli.shards.packed import PackedArrays
+from seqpack_cli.shards.padded import PaddedArrays
+from seqpack_cli.shards.shared_rows import StreamsArrays, VarlenArrays
+
+ARRAYS: dict[str, type[ShardArrays]] = {  # by layout
+    "packed": PackedArrays,
+    "padded": PaddedArrays,
+    "varlen": VarlenArrays,
+    "streams": StreamsArrays,
+}
 
 
 class Shard:
@@ -49,7 +59,7 @@ class Shard:
             mapped, metadata = map_tensor_file(file, path, num_bytes=entry["bytes"])
         tensors = choose_tensors(mapped, find_side(manifest))
         geometry = Geometry.of_manifest(manifest)
-        self._set_arrays(ShardArrays(self.layout, tensors, geometry, columns=columns))
+        self._set_arrays(ARRAYS[self.layout](tensors, geometry, columns=columns))
         try:
             self._check_tensors(manifest, metadata)
         except ValueError as error:
@@ -62,21 +72,20 @@ class Shard:
 
     def _check_tensors(self, manifest: dict[str, Any], metadata: dict[str, str]) -> None:
         """Raise ValueError unless the file is as the manifest says, and its offsets are sound."""
-        geometry, tensors = self.arrays.layout.geometry, self.tensors
-        expected = tensor_dtypes(
-            self.layout, geometry, manifest["dtype"], columns=self.columns.values()
-        )
-        if sorted(tensors) != sorted(expected):
-            raise ValueError(f"holds {list(tensors)}, expected {[*expected]}")
-        for name, array in tensors.items():
-            if array.dtype != np.dtype(expected[name]):
-                raise ValueError(f"{name} is {array.dtype}, expected {expected[name]}")
+        expected = dict.fromkeys(self.arrays.tensor_names, "int64") | {"data": manifest["dtype"]}
+        for column in self.columns.values():
+            expected |= column.tensor_dtypes
+        dtypes = {name: array.dtype.name for name, array in self.tensors.items()}
+        for name in (*expected, *dtypes):
+            found, wanted = dtypes.get(name, "missing"), expected.get(name, "no such array")
+            if found != wanted:
+                raise ValueError(f"{name} is {found}, expected {wanted}")
         for name, value in describe_shard(manifest, find_side(manifest)).items():
             if metadata.get(name) != value:
                 found = quote(metadata.get(name))
                 raise ValueError(f"{name} is {found}, manifest says {quote(value)}")
         self.arrays.check_offsets()
-        for name, count in (("num_batches", len(self)), ("num_rows", len(tensors["lengths"]))):
+        for name, count in (("num_batches", len(self)), ("num_rows", len(self.tensors["lengths"]))):
             if count != self.entry[name]:
                 raise ValueError(f"{name} is {count:,}, manifest says {self.entry[name]:,}")
 
@@ -145,10 +154,6 @@ class Shard:
         unsound = block.find_unsound(max_id=self.max_id, cells=False)
         let_pages_go(self.tensors["data"])
         return unsound
-
-    def with_columns(self, columns: Columns) -> Shard:
-        """Return a copy of this shard that has only some of its columns."""
-        return self.with_tensors(self.tensors, columns)
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> Shard:
         """Return a copy with other arrays, whose offsets are not checked, and maybe columns."""

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, SupportsIndex, overload
 
-import numpy as np
 from blake3 import blake3
 
 from seqpack_cli.batching.options import PackOptions, ResolvedOptions
@@ -38,7 +37,7 @@ from seqpack_cli.shards.manifest import (
     view_sides,
 )
 from seqpack_cli.shards.shard import ReadPages, Shard
-from seqpack_cli.tokens.columns import Column, read_columns
+from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.store import TokenStore, choose_columns, number_repeated, open_stores
 
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
@@ -63,7 +62,7 @@ class ShardSet:
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
         self.batch_offsets = to_offsets([entry["num_batches"] for entry in manifest["shards"]])
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
-        self._set_columns(self._stored_columns)
+        self.columns = self._stored_columns
         self._max_mapped = LIMITS.mapped_files
         self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
@@ -113,22 +112,11 @@ class ShardSet:
         """
         other = copy.copy(self)
         found = {name: column for name, column in self.columns.items() if name in names}
-        other._set_columns(self.columns if len(found) == len(self.columns) else found)
-        other.sides = [other]
+        other.columns, other.sides = found, [other]
         if self.decoder is not None:
             of_decoder = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
             other.sides = [self.sides[0].with_columns(names), self.decoder.with_columns(of_decoder)]
         return other
-
-    def _set_columns(self, columns: dict[str, Column]) -> None:
-        self.columns = columns
-        # what `take` counts for each batch
-        dtypes = [dtype for each in columns.values() for dtype in each.tensor_dtypes.values()]
-        of_tokens = [each.dtype for each in columns.values() if each.is_per_token]
-        self._texts = [name for name, each in columns.items() if each.is_text]
-        self._bytes_per_item = BYTES_PER_ITEM + BYTES_PER_ARRAY * len(dtypes)
-        dtypes = [self.manifest["dtype"], *of_tokens]
-        self._bytes_per_cell = sum(np.dtype(dtype).itemsize for dtype in dtypes)
 
     def take(self, index: SupportsIndex, *, bytes_kept: int | None = None) -> Batch:
         """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
@@ -143,9 +131,9 @@ class ShardSet:
             pages.release()
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        pages.num_bytes += batch.data.size * self._bytes_per_cell + self._bytes_per_item
-        for name in self._texts:
-            pages.num_bytes += batch.columns[name].nbytes
+        pages.num_bytes += batch.data.nbytes + BYTES_PER_ITEM
+        for values in batch.columns.values():
+            pages.num_bytes += values.nbytes + BYTES_PER_ARRAY
         pages.shards.add(shard)
         return batch
 
@@ -157,7 +145,7 @@ class ShardSet:
     @property
     def own_options(self) -> PackOptions:
         """The options as they choose the columns of this side."""
-        return own_options(self.manifest, self.options)
+        return own_options(self.options, self.side)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -206,7 +194,7 @@ class ShardSet:
         with self.folder.while_same():
             columns = self._stored_columns
             shard = Shard(path, entry, self.manifest, columns=columns, first_batch=first_batch)
-        return shard if self.columns is columns else shard.with_columns(self.columns)
+        return shard.with_tensors(shard.tensors, self.columns)
 
     def find_stores(self) -> list[Place | None]:
         """Return each token store's folder, None if it is no longer at the path in the manifest."""
@@ -262,7 +250,14 @@ def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]
     Raises:
         FolderError: one is not a token store, or not one of those that were packed.
     """
-    return [[*given.values()] for given in _find_given(shards.sides, places)]
+    known = [{entry["blake3"] for entry in side.manifest["stores"]} for side in shards.sides]
+    found = [(place, _hash_manifest(place)) for place in places]
+    for place, digest in found:
+        if not any(digest in digests for digests in known):
+            num_stores = sum(map(len, known))
+            one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
+            raise _other_store(place, one)
+    return [[place for place, digest in found if digest in digests] for digests in known]
 
 
 def open_packed_stores(
@@ -271,14 +266,14 @@ def open_packed_stores(
     """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
 
     Args:
-        places: where some or all of them are, in any order; the others are looked for where the
-            manifest says.
+        places: where some or all of them are, in any order: see `share_places`; the others are
+            looked for where the manifest says.
         check_indices: check every index now.
 
     Raises:
         FolderError: a store is missing, damaged, or not one of those that were packed.
     """
-    (given,) = _find_given(shards.sides[:1], places)
+    given = {_hash_manifest(place): place for place in places}
     entries, in_order = shards.manifest["stores"], []
     for number, (entry, recorded) in enumerate(zip(entries, shards.find_stores(), strict=True), 1):
         place = given.get(entry["blake3"], recorded)
@@ -318,23 +313,6 @@ def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
         store_column=options.store_column,
         names=shards.store_names,
     )
-
-
-def _find_given(
-    sides: Sequence[ShardSet], places: Sequence[Place]
-) -> list[dict[str | None, Place]]:
-    """Return for each side the stores that were packed, by digest."""
-    given: list[dict[str | None, Place]] = [{} for _ in sides]
-    known = [{entry["blake3"] for entry in side.manifest["stores"]} for side in sides]
-    for place in places:
-        digest = _hash_manifest(place)
-        if not any(digest in digests for digests in known):
-            num_stores = sum(map(len, known))
-            one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
-            raise _other_store(place, one)
-        for own, digests in zip(given, known, strict=True):
-            own |= {digest: place} if digest in digests else {}
-    return given
 
 
 def _other_store(place: Place, which: str) -> FolderError:

@@ -28,17 +28,12 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.batching.plan import ShardRows
 from seqpack_cli.batching.rows import FROM_BEFORE, round_up
 from seqpack_cli.ranges import expand_ranges, to_offsets
-from seqpack_cli.shards.layouts import (
-    Batch,
-    Layout,
-    RowSource,
-    Tensors,
-    describe_fields,
-    refuse,
-    within_batches,
-)
+from seqpack_cli.shards.arrays import Reader, ShardArrays
+from seqpack_cli.shards.layouts import Batch, describe_fields, refuse, within_batches
 from seqpack_cli.tokens.kinds import Values
 
+ORIGIN = ("original_indices", "piece_starts")
+OF_PIECES = ("row_indices", "resets", "next_ids")
 NO_ID = -1  # of a piece that does not go on in the next batch
 
 
@@ -75,35 +70,29 @@ class VarlenBatch(Batch):
     __repr__ = describe_fields
 
     @functools.cached_property
-    def _offsets(self) -> np.ndarray:
-        return to_offsets(self.lengths)
-
-    @functools.cached_property
     def starts(self) -> np.ndarray:
         """Where in data each sequence begins, int64[B]."""
-        if not self.has_gaps:
-            return self._offsets[:-1]
-        rounded = round_up(self.lengths, self.multiple)
+        lengths = round_up(self.lengths, self.multiple)
         if self.row_indices is None or self.row_length is None:
-            return to_offsets(rounded)[:-1]
+            return to_offsets(lengths)[:-1]
         firsts = self.row_indices * self.row_length
-        starts: np.ndarray = firsts + place_in_rows(rounded, self.row_indices)
+        starts: np.ndarray = firsts + place_in_rows(lengths, firsts)
         return starts
 
     @property
-    def has_gaps(self) -> bool:
+    def has_padding(self) -> bool:
         """Whether there may be padding."""
         return self.row_length is not None or self.multiple > 1
 
     @property
     def cu_seqlens(self) -> np.ndarray:
         """The running sum of the lengths, int32[B + 1]."""
-        return self._offsets.astype(np.int32)
+        return to_offsets(self.lengths).astype(np.int32)
 
     @property
     def cu_seqlens_padded(self) -> np.ndarray | None:
         """Where each sequence begins in data, and its end, int32[B + 1]; None without padding."""
-        if int(self._offsets[-1]) == len(self.data):
+        if not self.count_padding():
             return None
         return np.append(self.starts, len(self.data)).astype(np.int32)
 
@@ -113,7 +102,7 @@ class VarlenBatch(Batch):
 
         int64, in the shape of the batch.
         """
-        if not self.has_gaps:
+        if not self.has_padding:
             return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
         starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
         ends[:-1], ends[-1] = starts[1:], len(self.data)
@@ -134,7 +123,7 @@ class VarlenBatch(Batch):
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         shape: dict[str, Any] = {"cu_seqlens": self.cu_seqlens.tolist()}
-        if self.has_gaps:
+        if self.has_padding:
             padded = self.cu_seqlens_padded
             shape["cu_seqlens_padded"] = None if padded is None else padded.tolist()
         if self.row_indices is not None:
@@ -171,7 +160,7 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        if self.has_gaps:
+        if self.has_padding:
             return place_in_rows(self.lengths, self.row_indices)
         begins = np.add.accumulate(self.lengths) - self.lengths
         steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
@@ -187,11 +176,6 @@ class StreamsBatch(Batch):
     def stride(self) -> int:
         """The distance in data between two tokens of a piece."""
         return self.num_streams
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether there is padding."""
-        return self.count_padding() > 0
 
     @property
     def is_reset(self) -> np.ndarray:
@@ -213,8 +197,7 @@ class StreamsBatch(Batch):
             is_per_token = isinstance(values, np.ndarray) and values.ndim == 2  # [T, B]
             return values[:, start:stop] if is_per_token else values[pieces]
 
-        names = ("lengths", "original_indices", "piece_starts", "row_indices", "resets", "next_ids")
-        taken = {name: take(getattr(self, name)) for name in names}
+        taken = {name: take(getattr(self, name)) for name in ("lengths", *ORIGIN, *OF_PIECES)}
         taken["row_indices"] = taken["row_indices"] - start
         columns = {name: take(values) for name, values in self.columns.items()}
         data = take(self.data.reshape(self.shape)).reshape(-1)
@@ -222,30 +205,27 @@ class StreamsBatch(Batch):
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
-        names = ("row_indices", "resets", "next_ids")
-        return {"shape": [*self.shape], **{name: getattr(self, name).tolist() for name in names}}
+        arrays = {name: getattr(self, name).tolist() for name in OF_PIECES}
+        return {"shape": [*self.shape], **arrays}
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:
         steps = expand_ranges(self.first_steps, self.lengths)
-        mask = np.ones(len(self.data), bool)
-        mask[steps * self.num_streams + np.repeat(self.row_indices, self.lengths)] = False
+        mask = np.ones(self.shape, bool)
+        mask[steps, np.repeat(self.row_indices, self.lengths)] = False
         return np.flatnonzero(mask)
 
 
-class VarlenLayout(Layout):
+class VarlenArrays(ShardArrays):
     """Row after row, sequence after sequence."""
+
+    rules = LAYOUTS["varlen"]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The arrays of a batch, in file order."""
         rows = () if self.geometry.num_rows is None else ("row_indices",)
-        return ("lengths", "original_indices", "piece_starts", *rows, "data")
-
-    @property
-    def has_padding(self) -> bool:
-        """Whether rows are filled up, or lengths rounded up."""
-        return self.geometry.num_rows is not None or self.geometry.multiple > 1
+        return ("lengths", *ORIGIN, *rows, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -262,27 +242,23 @@ class VarlenLayout(Layout):
             arrays["row_indices"] = rows.row_indices
         return arrays
 
-    def find_starts(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_starts(self, rows: np.ndarray) -> np.ndarray:
         """Return where in `data` each of some sequences begins, int64[N]."""
-        if not self.has_padding:
-            whole: np.ndarray = to_offsets(tensors["lengths"])[rows]
-            return whole
-        firsts = self._find_firsts(tensors)
-        lengths = round_up(tensors["lengths"], self.geometry.multiple)
+        lengths, firsts = self._rounded, self._find_firsts()
         starts: np.ndarray = (firsts + place_in_rows(lengths, firsts))[rows]
         return starts
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless the sequences fill their rows, or fit into them."""
-        super().check(tensors, max_id=max_id)
-        lengths, offsets = tensors["lengths"], tensors["sequence_offsets"]
-        sizes, num_rows = np.diff(tensors["data_offsets"]), self.geometry.num_rows
-        sizes_of_rows = sizes.repeat(np.diff(offsets))
+        super().check_rows()
+        tensors, lengths, num_rows = self.tensors, self.tensors["lengths"], self.geometry.num_rows
+        sizes, offsets = np.diff(tensors["data_offsets"]), tensors["sequence_offsets"]
+        sizes_of_rows = sizes.repeat(self.num_rows)
         refuse(  # longer ones could make the sums wrap around
             lengths > sizes_of_rows,
             lambda row: f"row {row} has {lengths[row]} ids, data has {sizes_of_rows[row]} cells",
         )
-        lengths = round_up(lengths, self.geometry.multiple)
+        lengths = self._rounded
         if num_rows is None:
             sums = np.add.reduceat(lengths, offsets[:-1])
             refuse(
@@ -306,7 +282,7 @@ class VarlenLayout(Layout):
                 f"row_indices[{it}] is {rows[it]}, expected ascending numbers below {most[it]}"
             ),
         )
-        places = place_in_rows(lengths, self._find_firsts(tensors))
+        places = place_in_rows(lengths, self._find_firsts())
         refuse(
             places + lengths > row_length,
             lambda it: (
@@ -314,27 +290,32 @@ class VarlenLayout(Layout):
             ),
         )
 
-    def _find_firsts(self, tensors: Tensors) -> np.ndarray:
+    @property
+    def _rounded(self) -> np.ndarray:
+        """The cells that each sequence takes, int64[N]."""
+        return round_up(self.tensors["lengths"], self.geometry.multiple)
+
+    def _find_firsts(self) -> np.ndarray:
         """Return the first cell of the row that each sequence lies in, int64[N]."""
-        num_sequences = np.diff(tensors["sequence_offsets"])
-        firsts = tensors["data_offsets"][:-1].repeat(num_sequences)
+        firsts = self.tensors["data_offsets"][:-1].repeat(self.num_rows)
         if self.geometry.num_rows is not None:
-            firsts += tensors["row_indices"] * self.geometry.row_length
+            firsts += self.tensors["row_indices"] * self.geometry.row_length
         return firsts
 
 
-class StreamsLayout(VarlenLayout):
+class StreamsArrays(VarlenArrays):
     """Step after step: rectangles of one row per stream, all of one shape, turned on their side.
 
     `find_starts` returns places in the rectangles before they are turned.
     """
 
+    rules = LAYOUTS["streams"]
     is_by_steps = True
 
     @property
     def names(self) -> tuple[str, ...]:
         """The arrays of a batch, in file order."""
-        return (*super().names[:-1], "resets", "next_ids", "data")
+        return ("lengths", *ORIGIN, *OF_PIECES, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -347,41 +328,45 @@ class StreamsLayout(VarlenLayout):
         resets = (rows.continues & FROM_BEFORE) == 0
         return {**super().make_arrays(rows), "resets": resets, "next_ids": rows.next_ids}
 
-    def iter_data(self, tensors: Tensors, source: RowSource) -> Iterator[np.ndarray]:
+    def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the cells of all batches."""
-        for cells in super().iter_data(tensors, source):
+        for cells in super().iter_data(read, dtype, fill):
             for batch in cells.reshape(-1, *self._shape):
                 yield np.ascontiguousarray(batch.T).reshape(-1)
 
-    def find_cells(self, tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+    def find_cells(self, rows: np.ndarray) -> np.ndarray:
         """Return where the tokens of pieces lie in `data`, piece after piece."""
-        batches, streams, steps = np.unravel_index(
-            super().find_cells(tensors, rows), (len(tensors["data_offsets"]), *self._shape)
-        )
         num_streams, num_steps = self._shape
+        rows_before, steps = np.divmod(super().find_cells(rows), num_steps)
+        batches, streams = np.divmod(rows_before, num_streams)
         cells: np.ndarray = (batches * num_steps + steps) * num_streams + streams
         return cells
 
-    def mask_tokens(self, tensors: Tensors) -> np.ndarray:
+    def mask_tokens(self) -> np.ndarray:
         """Return the mask of tokens in `data`."""
-        turned = super().mask_tokens(tensors).reshape(-1, *self._shape)
-        return turned.swapaxes(1, 2).reshape(-1)
+        return super().mask_tokens().reshape(-1, *self._shape).swapaxes(1, 2).reshape(-1)
 
-    def check(self, tensors: Tensors, *, max_id: int) -> None:
+    def check_rows(self) -> None:
         """Raise ValueError unless pieces fit their streams and say how they go on."""
-        sizes, (num_streams, num_steps) = np.diff(tensors["data_offsets"]), self._shape
+        tensors, (num_streams, num_steps) = self.tensors, self._shape
+        sizes = np.diff(tensors["data_offsets"])
         refuse(
             sizes != num_streams * num_steps,
             lambda it: (
                 f"data has {sizes[it]} cells, expected {num_steps} steps of {num_streams} streams"
             ),
         )
-        super().check(tensors, max_id=max_id)
-        resets, next_ids = tensors["resets"], tensors["next_ids"]
+        super().check_rows()
+        resets = tensors["resets"]
         refuse(
             (resets != 0) & (resets != 1),
             lambda it: f"resets[{it}] is {resets[it]}, expected 0 or 1",
         )
+
+    def check(self, *, max_id: int, cells: bool = True) -> None:
+        """Raise ValueError about the first rule that the batches break."""
+        super().check(max_id=max_id, cells=cells)
+        next_ids = self.tensors["next_ids"]
         refuse(
             (next_ids < NO_ID) | (next_ids > max_id),
             lambda it: (

@@ -15,6 +15,7 @@ from seqpack_cli.shards.manifest import (
     STORE_COUNTS,
     check_all_fields,
     check_stores,
+    contradiction,
     parse_options,
     record_options,
 )
@@ -92,10 +93,7 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
     by = manifest["split_seed"], manifest["split_by"]
     if found != shares or by != (options.split_seed, options.split_by):
-        raise FolderError(
-            f"{source}: the manifest contradicts itself: its options have other splits than "
-            f"{quote(found)}"
-        )
+        raise contradiction(source, f"its options have other splits than {quote(found)}")
     manifest["options"] |= record_options(options)
     return SplitSet(path, manifest, digest, check_present=check_present)
 

@@ -83,46 +83,10 @@ def count_alive(lengths: np.ndarray) -> np.ndarray:
 
     Applied to batch_sizes, it returns the lengths.
 
-    Raises:
-        ValueError: a length is below 1 or above the one before it.
-
     >>> count_alive(np.array([3, 3, 1])).tolist()
     [3, 2, 2]
     """
-    check_lengths(lengths)
-    longest = int(lengths[0]) if len(lengths) else 0
-    # lengths[::-1] is ascending, so a binary search counts the rows of at most t tokens
-    ended = np.searchsorted(lengths[::-1], np.arange(longest), "right")
-    return (len(lengths) - ended).astype(np.int64)
-
-
-def check_lengths(lengths: np.ndarray) -> None:
-    """Raise ValueError unless all lengths are at least 1 and none is above the one before it."""
-    if len(lengths) and int(lengths.min()) < 1:
-        raise ValueError(f"expected no empty sequence, found one in row {int(lengths.argmin())}")
-    rises = lengths[1:] > lengths[:-1]  # a difference could wrap around
-    if rises.any():
-        row = int(rises.argmax()) + 1
-        raise ValueError(f"expected longest first, row {row} is longer than the one before")
-
-
-def check_batch_sizes(batch_sizes: np.ndarray, *, num_ids: int) -> None:
-    """Raise ValueError for batch_sizes that would make torch read or write out of bounds."""
-    if batch_sizes.ndim != 1 or batch_sizes.dtype != np.int64:
-        raise ValueError(
-            f"batch_sizes are {batch_sizes.dtype}{batch_sizes.shape}, expected int64[T]"
-        )
-    if not len(batch_sizes) or int(batch_sizes.min()) < 1:
-        raise ValueError("batch_sizes are empty or have an entry below 1")
-    rises = batch_sizes[1:] > batch_sizes[:-1]
-    if rises.any():
-        step = int(rises.argmax()) + 1
-        raise ValueError(
-            f"batch_sizes rise at step {step} from {batch_sizes[step - 1]} to {batch_sizes[step]}"
-        )
-    total = sum(batch_sizes.tolist()) if batch_sizes[0] > num_ids else int(batch_sizes.sum())
-    if total != num_ids:
-        raise ValueError(f"batch_sizes add up to {total}, data has {num_ids} ids")
+    return count_steps(lengths, np.array([0, len(lengths)]))[0]
 
 
 def iter_steps(

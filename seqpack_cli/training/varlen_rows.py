@@ -14,9 +14,8 @@ from seqpack_cli.batching.plan import Limits
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.errors import check_positive
 from seqpack_cli.ranges import copy_ranges
-from seqpack_cli.shards.layouts import Geometry, refuse
-from seqpack_cli.shards.padded import check_padding_value
-from seqpack_cli.shards.shared_rows import VarlenBatch, VarlenLayout
+from seqpack_cli.shards.layouts import Geometry, check_fits, refuse
+from seqpack_cli.shards.shared_rows import VarlenArrays, VarlenBatch
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.training.labels import IGNORED
 from seqpack_cli.training.token_sequences import NO_ROW, TokenSequences
@@ -70,22 +69,21 @@ def make_varlen_batch(sequences: TokenSequences, shape: RowShape) -> VarlenBatch
         row_length,
         shape.align_sequences,
     )
-    if not batch.has_gaps:
+    if not batch.has_padding:
         return batch
     begins = np.cumsum(lengths) - lengths
     num_cells = int(round_up(lengths, shape.align_sequences).sum())
     if batch.row_indices is not None and row_length is not None:
         num_rows = shape.num_rows or int(batch.row_indices[-1]) + 1
         num_cells = num_rows * row_length
-        layout = VarlenLayout(
-            Geometry(num_rows=num_rows, row_length=row_length, multiple=batch.multiple)
-        )
+        geometry = Geometry(num_rows=num_rows, row_length=row_length, multiple=batch.multiple)
         tensors = {"lengths": lengths, "row_indices": batch.row_indices}
         tensors["sequence_offsets"] = np.array([0, len(lengths)])
-        layout.check({**tensors, "data_offsets": np.array([0, num_cells])}, max_id=0)
+        tensors["data_offsets"] = np.array([0, num_cells])
+        VarlenArrays(tensors, geometry).check_rows()
 
     def lay_out(values: np.ndarray, fill: int) -> np.ndarray:
-        check_padding_value(fill, values.dtype)
+        check_fits(values.dtype, "padding_value is", fill)
         cells = np.full(num_cells, fill, values.dtype)
         copy_ranges(values, begins, cells, batch.starts, lengths)
         return cells

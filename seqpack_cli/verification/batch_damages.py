@@ -34,7 +34,7 @@ def drop_row(shard: Shard) -> dict[str, np.ndarray] | None:
         changed["batch_sizes"] = tensors["batch_sizes"].copy()
         first_step = int(tensors["step_offsets"][number])
         changed["batch_sizes"][first_step : first_step + int(batch.lengths[inside])] -= 1
-    geometry, cells = shard.arrays.layout.geometry, batch.find_cells(inside)
+    geometry, cells = shard.arrays.geometry, batch.find_cells(inside)
     keeps_cells = geometry.num_rows is not None  # rows of one length, which others may share
     if len(batch.shape) == 2 and not keeps_cells:  # a rectangle: with its padding
         cells = np.arange(batch.data.size).reshape(batch.shape)[inside]

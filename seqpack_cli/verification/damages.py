@@ -51,8 +51,8 @@ class Damage:
         has_column = self.needs_column is None or any(
             map(self.needs_column, shard.columns.values())
         )
-        layout = shard.arrays.layout
-        kinds = {"padding": layout.has_padding, "alignment": layout.geometry.multiple > 1}
+        arrays = shard.arrays
+        kinds = {"padding": arrays.has_padding, "alignment": arrays.geometry.multiple > 1}
         return has_column and kinds.get(self.needs, self.needs in shard.tensors)
 
 
@@ -130,7 +130,7 @@ def move_border(shard: Shard) -> dict[str, np.ndarray] | None:
     longest = lengths.max()
     gives = (lengths > 1) & ((lengths < longest) | (np.sum(lengths == longest) > 1))
     takes = lengths < longest
-    if shard.arrays.layout.geometry.multiple > 1:
+    if shard.arrays.geometry.multiple > 1:
         return None  # what is padding would show it
     if "row_indices" in shard.tensors:  # the last of a row may go on elsewhere
         takes &= ~_find_row_ends(shard)

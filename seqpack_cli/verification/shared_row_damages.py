@@ -60,7 +60,7 @@ def pad_middle(shard: Shard) -> Arrays | None:
 
 def shift_sequence(shard: Shard) -> Arrays | None:
     """Move a sequence by one cell into the padding that follows it."""
-    lengths, multiple = shard.tensors["lengths"], shard.arrays.layout.geometry.multiple
+    lengths, multiple = shard.tensors["lengths"], shard.arrays.geometry.multiple
     rows = np.flatnonzero(lengths % multiple)
     for row in rows.tolist():
         cells, data = shard.arrays.find_cells(np.array([row])), shard.tensors["data"].copy()

@@ -18,9 +18,8 @@ from shard_reference import Arrays, join_batches, lay_out
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.ranges import to_offsets
-from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import Batch, Geometry
-from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard import ARRAYS, Shard
 from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.part_files import Index
 from seqpack_cli.tokens.store import TokenStore
@@ -258,7 +257,7 @@ def make_shard_in_memory(
     shard.padding_side = kind.padding_side
     shard.pad_id, shard.max_id = pad_id, max_id
     shard.first_batch = 0
-    shard.arrays = ShardArrays(kind.layout, tensors, kind.make_geometry(pad_id))
+    shard.arrays = ARRAYS[kind.layout](tensors, kind.make_geometry(pad_id))
     return shard.with_tensors(tensors)
 
 

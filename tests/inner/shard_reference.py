@@ -20,11 +20,11 @@ from blake3 import blake3
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.arrays import tensor_names
 from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, Geometry
 from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.packed import PackedBatch
 from seqpack_cli.shards.padded import PaddedBatch
+from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.shards.shared_rows import StreamsBatch, VarlenBatch
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -153,7 +153,7 @@ def join_batches(
         if geometry.has_filler_rows:
             assert isinstance(batch, PaddedBatch)
             part["num_filler_rows"] = np.array([batch.num_filler_rows])
-    names = tensor_names(layout, geometry)
+    names = ARRAYS[layout]({}, geometry).tensor_names
     tensors = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     for name, offsets in OFFSETS_OF.items():
         if name in tensors:

@@ -72,7 +72,7 @@ def put_all(name: str, values: list[int]) -> Change:
 
 
 MAX, EMPTY = 2**63 - 1, "expected no empty sequence$"
-FILLER, HAS_IDS = "filler rows in a batch of 3 rows$", "expected 0 in filler rows alone$"
+FILLER, HAS_IDS = "filler rows in a batch of 3 rows$", "expected 0 and -1 in filler rows alone$"
 # Kind, change, batch, what is said of the batch.
 BATCHES: dict[str, tuple[str, Change, int, str]] = {
     "batch_sizes rise": ("packed", put("batch_sizes", 1, 1), 0, r"batch_sizes\[1\] is 1, but 3"),
@@ -100,16 +100,36 @@ BATCHES: dict[str, tuple[str, Change, int, str]] = {
         "row 2 is longer than the one before",
     ),
     "padded id above": ("padded", put("data", 0, 300), 0, r"id 300 at cell \[0, 0\], expected ids"),
-    "more filler": ("filler", put("num_filler_rows", 0, 1), 0, f"row 2 has length 5, {HAS_IDS}"),
-    "less filler": ("filler", put("num_filler_rows", 2, 1), 2, f"row 1 has length 0, {HAS_IDS}"),
-    "no filler": ("filler", put("num_filler_rows", 2, 0), 2, f"row 1 has length 0, {HAS_IDS}"),
+    "more filler": (
+        "filler",
+        put("num_filler_rows", 0, 1),
+        0,
+        f"row 2 has length 5 and original index 2, {HAS_IDS}",
+    ),
+    "less filler": (
+        "filler",
+        put("num_filler_rows", 2, 1),
+        2,
+        f"row 1 has length 0 and original index -1, {HAS_IDS}",
+    ),
+    "no filler": (
+        "filler",
+        put("num_filler_rows", 2, 0),
+        2,
+        f"row 1 has length 0 and original index -1, {HAS_IDS}",
+    ),
     "all filler": ("filler", put("num_filler_rows", 2, 3), 2, f"3 {FILLER}"),
     "negative filler": ("left", put("num_filler_rows", 1, -1), 1, f"-1 {FILLER}"),
     "huge filler": ("filler", put("num_filler_rows", 1, MAX), 1, f"{MAX} {FILLER}"),
-    "filler with a length": ("filler", put("lengths", 8, 1), 2, f"row 2 has length 1, {HAS_IDS}"),
+    "filler with a length": (
+        "filler",
+        put("lengths", 8, 1),
+        2,
+        f"row 2 has length 1 and original index -1, {HAS_IDS}",
+    ),
     "filler with a sequence": (
         *("left", put("original_indices", 8, 2), 2),
-        "filler row 2 has original index 2, expected -1$",
+        f"row 2 has length 0 and original index 2, {HAS_IDS}",
     ),
     "filler with an id": ("filler", put("data", -1, 7), 2, r"cell \[2, 0\] is padding and holds 7"),
     "left padding": ("left", put("data", 12, 7), 0, r"cell \[1, 0\] is padding and holds 7"),
@@ -134,7 +154,7 @@ def test_batch_that_lies_is_named(
     check_named(good, tmp_path, kind, change, batch, f"batch {batch}: {said}")
 
 
-RISE = "_offsets does not rise from 0$"
+RISE = r"_offsets does not rise from 0 in \d+ entries$"
 SHARDS: dict[str, tuple[str, Change, str]] = {
     "data_offsets": ("packed", put("data_offsets", 1, 99), f"data{RISE}"),
     "sequence_offsets": (
@@ -157,7 +177,7 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "a missing array": (
         *("packed", lambda arrays: arrays.pop("batch_sizes")),
-        r"holds \[.*\], expected \['lengths', 'original_indices', 'batch_sizes', .*\]$",
+        "batch_sizes is missing, expected int64$",
     ),
     "another dtype": (
         *("packed", lambda arrays: arrays.update(data=arrays["data"].astype(np.int32))),
@@ -169,14 +189,14 @@ SHARDS: dict[str, tuple[str, Change, str]] = {
     ),
     "filler that the options do not have": (
         *("padded", lambda arrays: arrays.update(num_filler_rows=np.zeros(3, np.int64))),
-        r"holds \[.*\], expected \[.*\]$",
+        "num_filler_rows is int64, expected no such array$",
     ),
     "no batch": (
         "padded",
         lambda arrays: arrays.update(
             {name: array[: int(name.endswith("_offsets"))] for name, array in arrays.items()}
         ),
-        "sequence_offsets has 1 entries and data_offsets 1, expected the same number, at least 2$",
+        f"sequence{RISE}",
     ),
 }
 

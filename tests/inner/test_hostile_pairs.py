@@ -120,18 +120,18 @@ def remove(name: str) -> Change:
 
 
 SHARDS: dict[str, tuple[str, Change, str]] = {
-    "no data": ("packed", remove("decoder.data"), r"holds \["),
-    "no rows of the encoder": ("packed", remove("decoder.encoder_rows"), r"holds \["),
-    "no column": ("padded", remove("decoder.column.lang"), r"holds \["),
+    "no data": ("packed", remove("decoder.data"), "data is missing"),
+    "no rows of the encoder": ("packed", remove("decoder.encoder_rows"), "encoder_rows is missing"),
+    "no column": ("padded", remove("decoder.column.lang"), "column.lang is missing"),
     "rows of the encoder where padded": (
         "padded",
         lambda arrays: arrays.update({"decoder.encoder_rows": arrays["decoder.lengths"]}),
-        r"holds \[",
+        ".*, expected no such array",
     ),
     "an array of neither side": (
         "packed",
         lambda arrays: arrays.update({"decoder.decoder.data": arrays["data"]}),
-        r"holds \[",
+        ".*, expected no such array",
     ),
     "other ids": (
         "padded",

@@ -15,9 +15,9 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import ShardRows, plan_batches
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
-from seqpack_cli.shards.arrays import ShardArrays, find_layout, make_tensors
 from seqpack_cli.shards.manifest import find_geometry
 from seqpack_cli.shards.pack_shard import StoreRows
+from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.tokens.store import TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)
@@ -82,9 +82,10 @@ def find_all(store: TokenStore, options: PackOptions) -> ShardRows:
 
 def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Arrays:
     """Return all arrays of a shard as pack makes them."""
-    layout = find_layout(options.layout, find_geometry(options, pad_id=PAD_ID))
-    tensors = make_tensors(layout, rows)
-    pieces = layout.iter_data(tensors, StoreRows(store, rows))
+    empty = ARRAYS[options.layout]({}, find_geometry(options, pad_id=PAD_ID))
+    tensors = empty.make_tensors(rows)
+    read = StoreRows(store, rows).fill
+    pieces = empty.with_tensors(tensors).iter_data(read, store.dtype, PAD_ID)
     return {**tensors, "data": np.concatenate(list(pieces))}
 
 
@@ -131,7 +132,7 @@ def test_shard_is_its_batches_joined(store: TokenStore, values: dict[str, Any]) 
         rows = plan.cut([first, last])[0].find(store)
         found = make_fast(store, rows, options)
         assert_same(found, make_slow(store, rows, options))
-        arrays = ShardArrays(options.layout, found, find_geometry(options, pad_id=PAD_ID))
+        arrays = ARRAYS[options.layout](found, find_geometry(options, pad_id=PAD_ID))
         arrays.check_offsets()
         arrays.check(max_id=int(found["data"].max()))
 

@@ -19,7 +19,6 @@ from shard_reference import LENGTHS, make_shards, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
-from seqpack_cli.shards.arrays import find_layout, make_tensors
 from seqpack_cli.shards.manifest import find_geometry
 from seqpack_cli.shards.pack_plan import (
     EntryBytes,
@@ -29,6 +28,7 @@ from seqpack_cli.shards.pack_plan import (
     plan_store,
 )
 from seqpack_cli.shards.selection import Selection
+from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.tokens.store import open_store
 
 IDS = EntryBytes(2)
@@ -55,7 +55,7 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
     options, source = PackOptions(**values).resolve(), Parts([lengths])
     plan = plan_batches(source, options)
     (rows,) = plan.cut([0, plan.num_batches])
-    tensors = make_tensors(find_layout(options.layout, find_geometry(options)), rows.find(source))
+    tensors = ARRAYS[options.layout]({}, find_geometry(options)).make_tensors(rows.find(source))
     num_cells, table = np.diff(tensors["data_offsets"]), plan.table.expand()
     assert table.num_cells.tolist() == num_cells.tolist()
     for itemsize in (2, 4):

@@ -13,7 +13,7 @@ from shard_reference import make_column_store, make_store, make_texts
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.shards.pack import pack
-from seqpack_cli.shards.shard_set import open_packed_stores, open_shards
+from seqpack_cli.shards.shard_set import open_packed_stores, open_shards, share_places
 from seqpack_cli.verification.options import VerifyOptions
 from seqpack_cli.verification.verify_run import verify
 
@@ -42,8 +42,9 @@ def test_column_of_stores_takes_the_name_of_a_dropped_column(tmp_path: Path) -> 
 
 
 def refuse(path: Path, *tokens: Path) -> FolderError:
+    shards = open_shards(path)
     with pytest.raises(FolderError) as caught:
-        open_packed_stores(open_shards(path), tokens)
+        open_packed_stores(shards, *share_places(shards, tokens))
     return caught.value
 
 

@@ -338,9 +338,24 @@ def test_filler_rows_are_checked(tmp_path: Path) -> None:
     """The last batch of three: one row of 1 id, two that are filler."""
     damages: list[tuple[str, int, int, str]] = [
         ("data", -1, 97, "cell [2, 0] is padding and holds 97, expected 256"),
-        ("lengths", -1, 1, "row 2 has length 1, expected 0 in filler rows alone"),
-        ("original_indices", -1, 5, "filler row 2 has original index 5, expected -1"),
-        ("num_filler_rows", -1, 1, "row 1 has length 0, expected 0 in filler rows alone"),
+        (
+            "lengths",
+            -1,
+            1,
+            "row 2 has length 1 and original index -1, expected 0 and -1 in filler rows alone",
+        ),
+        (
+            "original_indices",
+            -1,
+            5,
+            "row 2 has length 0 and original index 5, expected 0 and -1 in filler rows alone",
+        ),
+        (
+            "num_filler_rows",
+            -1,
+            1,
+            "row 1 has length 0 and original index -1, expected 0 and -1 in filler rows alone",
+        ),
         ("num_filler_rows", -1, 3, "3 filler rows in a batch of 3 rows"),
         ("num_filler_rows", -1, -1, "-1 filler rows in a batch of 3 rows"),
     ]

@@ -125,14 +125,14 @@ def test_shard_set_gives_the_pieces_of_varlen_rows(tmp_path: Path) -> None:
 def test_shard_with_filler_needs_the_option(tmp_path: Path) -> None:
     path = make_shards(tmp_path, **FILLER)
     change_manifest(path, lambda manifest: manifest["options"].update(last_batch="keep"))
-    with pytest.raises(FolderError, match=r"holds \[.*'num_filler_rows'.*\], expected \["):
+    with pytest.raises(FolderError, match="num_filler_rows is int64, expected no such array"):
         open_shards(path)[0]
 
 
 def test_shard_without_filler_is_refused_where_the_options_promise_it(tmp_path: Path) -> None:
     path = make_shards(tmp_path, layout="padded")
     change_manifest(path, lambda manifest: manifest["options"].update(last_batch="pad"))
-    with pytest.raises(FolderError, match=r"holds \[.*\], expected \[.*'num_filler_rows'"):
+    with pytest.raises(FolderError, match="num_filler_rows is missing, expected int64"):
         open_shards(path)[0]
 
 
@@ -152,7 +152,7 @@ def test_shard_of_another_store_is_refused(tmp_path: Path) -> None:
         open_shards(path)[0]
     padded = make_shards(tmp_path / "c", layout="padded")
     change_manifest(padded, lambda manifest: manifest.update(layout="packed"))
-    with pytest.raises(FolderError, match=r"holds \[.*'widths'.*\], expected \["):
+    with pytest.raises(FolderError, match="batch_sizes is missing, expected int64"):
         open_shards(padded)[0]
 
 

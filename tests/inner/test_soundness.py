@@ -21,9 +21,8 @@ from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.layouts import OFFSETS_OF, Geometry
-from seqpack_cli.shards.shard import Shard
+from seqpack_cli.shards.shard import ARRAYS, Shard
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues
@@ -58,7 +57,7 @@ def add_columns(shard: Shard, seed: int) -> Shard:
     }
     arrays = [COLUMNS[name].make_arrays(values) for name, values in found.items()]
     tensors = {**shard.tensors, **{name: each[name] for each in arrays for name in each}}
-    other = shard.with_tensors(tensors).with_columns(COLUMNS)
+    other = shard.with_tensors(tensors, COLUMNS)
     other.arrays.check_offsets()
     return other
 
@@ -82,7 +81,7 @@ def draw(kind: Kind, seed: int, dtype: str = "uint16") -> Shard:
     batches = draw_batches(kind, sequences, generator, pad_id=PAD_ID)
     geometry = kind.make_geometry(PAD_ID)
     tensors = join_batches(kind.layout, batches, geometry)
-    ShardArrays(kind.layout, tensors, geometry).check_offsets()
+    ARRAYS[kind.layout](tensors, geometry).check_offsets()
     return make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID)
 
 
@@ -272,5 +271,5 @@ def test_batch_of_filler_alone_is_unsound() -> None:
         "data_offsets": np.array([0, 4, 8]),
         "data": np.array([5, 6, 7, 9, 9, 9, 9, 9], np.uint16),
     }
-    found = ShardArrays("padded", tensors, Geometry(9, has_filler_rows=True)).find_unsound(max_id=9)
+    found = ARRAYS["padded"](tensors, Geometry(9, has_filler_rows=True)).find_unsound(max_id=9)
     assert found.tolist() == [False, True]

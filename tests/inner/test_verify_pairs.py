@@ -180,7 +180,7 @@ DAMAGES: dict[str, tuple[str, Change, bool, str]] = {
     "batches": ("packed", change_decoder(swap_first), False, OTHER),
     "a row twice": (
         *("packed", change_decoder(repeat_encoder_row), False),
-        f"structure: {FILE}: decoder: batch 0: encoder_rows names row 0 0 times, expected once",
+        f"structure: {FILE}: decoder: batch 0: encoder_rows at row 0 do not name each row once",
     ),
     "ties": (
         *("packed", change_decoder(swap_ties), False),

@@ -25,7 +25,6 @@ from seqpack_cli.reporting.pictures.picture import Panel
 from seqpack_cli.reporting.pictures.ticks import label_cells
 from seqpack_cli.reporting.wording import count, cut, show_share
 from seqpack_cli.shards.layouts import Batch
-from seqpack_cli.shards.pairs import find_encoder_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,14 +84,14 @@ def is_small(batch: Batch) -> bool:
 
 def _name_rows(batch: Batch) -> str:
     """Return the label of the rows; those of a decoder may be in the order of the encoder's."""
-    if find_encoder_rows(batch) is not None:
+    if batch.encoder_rows is not None:
         return "row (coloured as the encoder's)"
     return "row, longest first" if (np.diff(batch.lengths) <= 0).all() else "row"
 
 
 def _choose_colours(batch: Batch) -> list[str]:
     """Return the colour of each row; a decoder's row has that of the encoder's."""
-    colours, rows = row_colours(len(batch.lengths)), find_encoder_rows(batch)
+    colours, rows = row_colours(len(batch.lengths)), batch.encoder_rows
     return colours if rows is None else [colours[row] for row in rows]
 
 

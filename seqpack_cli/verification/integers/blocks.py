@@ -141,7 +141,7 @@ def read_block(
 def _take_cells(arrays: ShardArrays) -> np.ndarray:
     """Return the cells of batches; without padding where rows are shared."""
     data = arrays.tensors["data"]
-    if not (arrays.rules.shares_rows and arrays.layout.has_padding):
+    if not (arrays.rules.shares_rows and (arrays.has_padding or arrays.is_by_steps)):
         return data
     cells: np.ndarray = data[arrays.find_cells(np.arange(len(arrays.tensors["lengths"])))]
     return cells

@@ -17,7 +17,6 @@ from seqpack_cli.batching.plan import Plan, ShardRows
 from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
-from seqpack_cli.shards.arrays import make_tensors
 from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import to_lists
 from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
@@ -141,7 +140,7 @@ def compare_shard(shard: Shard, planned_shards: PlannedShards, number: int) -> I
     rows = planned_shards.find_rows(number)
     if rows is None:
         return
-    planned = make_tensors(shard.arrays.layout, rows)
+    planned = shard.arrays.make_tensors(rows)
     found = {name: shard.tensors[name] for name in planned}
     if all(np.array_equal(found[name], planned[name]) for name in planned):
         return

@@ -69,7 +69,7 @@ class RowFills:
         """
         num_used = np.bincount(batches, minlength=len(shard))
         holes = np.bincount(batches, rows, minlength=len(shard)) != num_used * (num_used - 1) // 2
-        row_length = shard.arrays.layout.geometry.row_length
+        row_length = shard.arrays.geometry.row_length
         expected = num_used if self._options.last_batch == "keep" else self._num_rows
         num_rows = np.diff(shard.tensors["data_offsets"]) // row_length
         lacks = num_used < self._num_rows

@@ -14,7 +14,7 @@ def sort_rows(arrays: ShardArrays) -> ShardArrays:
 
     Only padded rows of a decoder are copied: all others are sorted, or share rows.
     """
-    if arrays.rules.needs_sorted_rows or not arrays.layout.geometry.is_decoder:
+    if arrays.rules.needs_sorted_rows or not arrays.geometry.is_decoder:
         return arrays
     tensors, lengths = arrays.tensors, arrays.tensors["lengths"].copy()
     order, offsets = np.arange(len(lengths)), tensors["sequence_offsets"]

@@ -36,7 +36,7 @@ class StreamBatches:
     @classmethod
     def of(cls, shard: Shard) -> StreamBatches:
         """Find them in a sound shard."""
-        tensors, num_streams = shard.tensors, shard.arrays.layout.geometry.num_rows
+        tensors, num_streams = shard.tensors, shard.arrays.geometry.num_rows
         assert num_streams is not None  # noqa: S101 - streams have a number
         places = shard.arrays.batch_of_rows * num_streams + tensors["row_indices"]
         firsts = np.flatnonzero(np.append(True, places[1:] != places[:-1]))

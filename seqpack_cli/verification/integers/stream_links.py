@@ -56,7 +56,7 @@ class StreamLinks:
             found += _check_next_ids(last, following[:1])
         found += _check_next_ids(streams.take(0, -1), following[1:])
         if not found:
-            row_length = shard.arrays.layout.geometry.row_length
+            row_length = shard.arrays.geometry.row_length
             found += self._rounds.check(streams, goes_on, row_length=row_length)
         self._last, self._is_first = streams.take(-1, None), False
         return found
