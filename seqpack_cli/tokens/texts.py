@@ -162,4 +162,4 @@ def _combine(blocks: list[RecordBlock], *, are_made: bool) -> TextBatch:
     texts, *fields = lists
     if None in texts:  # a record that is rejected or blank
         texts = ["" if text is None else text for text in texts]
-    return TextBatch(blocks, texts, fields, fields[0] if are_made else ())
+    return TextBatch(blocks, texts, fields[are_made:], fields[0] if are_made else ())

@@ -471,7 +471,7 @@ def _assign(
 ) -> dict[str, TokenColumn]:
     """Return the entries of the columns per token, before the texts are cut."""
     assigned, lengths = {}, found.encoded.lengths
-    values = dict(zip(part.readers, found.batch.fields, strict=False))  # texts have no tags
+    values = dict(zip(part.readers, found.batch.fields, strict=True))
     for kind in part.kinds:
         if isinstance(kind, Tags):
             assert found.words is not None  # noqa: S101 - they were asked for
