@@ -40,12 +40,14 @@ from seqpack_cli.shards.alignment import Alignment, align, check_numbers, descri
 from seqpack_cli.shards.manifest import (
     APART,
     COUNTS,
+    DECODER_COUNTS,
     FORMAT,
     FORMAT_VERSION,
     OF_STORES,
     PREFIX,
     SHARD_FIELDS,
     add_up_stores,
+    counts_add_up,
     record_options,
 )
 from seqpack_cli.shards.pack_plan import (
@@ -225,12 +227,18 @@ class _Set:
         ]
 
 
-def _check_receipt(task: ShardTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
+def _check_receipt(
+    folder: Place, num_stores: int, task: ShardTask, receipt: dict[str, Any]
+) -> dict[str, Any] | None:
     """Return the receipt of a finished shard; None if it does not match the plan."""
     sides = [receipt] if receipt["decoder"] is None else [receipt, receipt["decoder"]]
     planned = count_rows(task)
     found = [{name: it.get(name) for name in planned[0]} for it in sides]
     if receipt["name"] != task.file_name or found != planned:
+        return None
+    if not DECODER_COUNTS.keys() <= sides[-1].keys():
+        return None
+    if not all(counts_add_up(it, num_stores, folder) for it in sides):
         return None
     return {name: receipt[name] for name in SHARD_FIELDS}
 
@@ -311,7 +319,8 @@ def _make_shards(
     receipts, num_left = dict[str | None, list[Any]](), dict[str | None, int]()
     for each in sets:
         tasks = {task.receipt_name: task for task in each.make_tasks()}
-        found = run.read_receipts(tasks, SHARD_FIELDS, _check_receipt, split=each.name)
+        check = functools.partial(_check_receipt, run.path, len(each.head["stores"]))
+        found = run.read_receipts(tasks, SHARD_FIELDS, check, split=each.name)
         left = [task for task in tasks.values() if found[task.number] is None]
         if len(left) < len(tasks):
             place = "" if each.name is None else f"split {quote(each.name)}: "
