@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -34,13 +35,13 @@ from machine import describe_machine
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.plan import plan_batches
-from seqpack_cli.shards.pack_plan import EntryBytes, check_memory, cut_shards
+from seqpack_cli.shards.pack_plan import check_memory, count_bytes, cut_shards
 
 ROWS_PER_PART = 1_000_000
 MEAN, SPREAD, LONGEST = 400, 0.8, 2048
 NUM_DRAWN = 1 << 20  # a table of lengths, indexed by random bits: 1 ns per length
 MOST_WHOLE = 100_000_000
-ENTRIES = [EntryBytes(2)]  # uint16
+SIDES: Any = [SimpleNamespace(dtype="uint16", columns={})]  # uint16
 CASES = {
     "length": PackOptions(),
     "budget": PackOptions("padded", max_tokens=32_768),
@@ -129,8 +130,9 @@ def measure(num_sequences: int, case: str) -> dict[str, Any]:
 def make_tasks(source: DrawnLengths, options: PackOptions) -> tuple[Any, Any]:
     """Plan, and cut the plan into shards, as the pack run does."""
     plan = plan_batches(source, options)
-    check_memory(plan.table, ENTRIES)
-    return plan, plan.cut(cut_shards(plan.table, options, ENTRIES))
+    sizes = count_bytes(plan.table, options, SIDES)
+    check_memory(plan.table, sizes)
+    return plan, plan.cut(cut_shards(plan.table, sizes, options.shard_bytes))
 
 
 def read_peak() -> int:

@@ -34,7 +34,7 @@ from random_store import keep_folder, make_store
 from seqpack_cli import PackOptions, open_store
 from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.shards.pack import describe_splits
-from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
+from seqpack_cli.shards.pack_plan import count_bytes, cut_shards, plan_store
 from seqpack_cli.shards.selection import Selection, make_splitter
 
 SPLIT = "train=0.98,validation=0.01,test=0.01"
@@ -113,7 +113,8 @@ def plan_alone(path: Path, name: str) -> dict[str, Any]:
         options = choice.resolve()
         source = Selection(store, options, find_split=find)
         plan = plan_store(source, options)
-        plan.cut(cut_shards(plan.table, options, [EntryBytes.of(store)]))
+        sizes = count_bytes(plan.table, options, [store])
+        plan.cut(cut_shards(plan.table, sizes, options.shard_bytes))
         num_tokens += plan.table.add_up(plan.table.num_tokens)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "peak_bytes": read_memory("VmHWM") - before, "tokens": num_tokens}

@@ -14,8 +14,9 @@ from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
-from seqpack_cli.shards.selection import Selection, Selector
+from seqpack_cli.shards.alignment import align
+from seqpack_cli.shards.pack_plan import count_bytes, plan_store
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import TokenStore
 
 
@@ -36,9 +37,7 @@ def compare_pair_plans(
     """
     progress = progress or Progress()
     options = PackOptions(keep_without_target=keep_without_target).resolve(pairs=True)
-    select = Selector(encoder, decoder)
-    select.check()
-    source = select(options)
+    source = Selection(encoder, options, alignment=align(encoder, decoder))
     counts = source.count()
     # One pair in each batch: its tokens are those of both sides.
     singles = plan_store(source, replace(options, batch_size=1), counts)
@@ -82,7 +81,7 @@ def _measure(source: Selection, counts: SourceCounts, way: PackOptions) -> dict[
     options = way.resolve(pairs=True)
     plan = plan_store(source, options, counts)
     table, sides = plan.table, plan.table.sides
-    num_bytes = count_bytes(table, options, [EntryBytes.of(side) for side in source.sides])
+    num_bytes = count_bytes(table, options, source.sides)
     measured: dict[str, Any] = {
         "options": spell_options(way),
         "num_batches": table.num_batches,

@@ -12,7 +12,7 @@ from seqpack_cli.reporting.pack_ways import list_ways, spell_options
 from seqpack_cli.reporting.pair_plans import compare_pair_plans
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.pack_plan import EntryBytes, count_bytes, plan_store
+from seqpack_cli.shards.pack_plan import count_bytes, plan_store
 from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, open_stores, parse_places
 
@@ -90,7 +90,7 @@ def _measure(source: Selection, counts: SourceCounts, way: PackOptions) -> dict[
     options = replace(way.resolve(), shuffle=False)  # the numbers are the same
     plan = plan_store(source, options, counts)
     table = plan.table
-    num_bytes = count_bytes(table, options, [EntryBytes.of(side) for side in source.sides])
+    num_bytes = count_bytes(table, options, source.sides)
     measured = {
         "options": spell_options(way),
         "num_batches": table.num_batches,

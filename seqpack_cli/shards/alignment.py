@@ -27,32 +27,34 @@ CHANGED_HINT = (
 PartTest = Callable[[int], np.ndarray]  # number of a part -> bool, one per sequence
 
 
+def align(encoder: TokenStore, decoder: TokenStore) -> Alignment:
+    """Compare the documents of both sides, store by store, and align their sequences.
+
+    Raises:
+        OptionError: the stores are not aligned, or a document has several sequences; the first
+            difference is named.
+    """
+    check_numbers(len(encoder.folders), len(decoder.folders))
+    for ours, theirs in zip(encoder.folders, decoder.folders, strict=True):
+        _check_documents(ours, theirs)
+    for store in (encoder, decoder):
+        for folder in store.folders:
+            if folder.num_sequences > folder.num_documents - folder.num_silent:
+                for number in folder.parts:
+                    _find_present(store, number)
+    return Alignment(encoder, decoder)
+
+
 class Alignment:
     """The sequences of two sides that are those of the same documents.
 
     Args:
         encoder: the store, or several, whose sequences are looked up.
-        decoder: as many stores, in the same order. Call `check` before anything else is used.
+        decoder: as many stores, in the same order, of the same documents; see `align`.
     """
 
     def __init__(self, encoder: TokenStore, decoder: TokenStore) -> None:
         self.encoder, self.decoder = encoder, decoder
-
-    def check(self) -> None:
-        """Compare the documents of both sides, store by store.
-
-        Raises:
-            OptionError: the stores are not aligned, or a document has several sequences; the first
-                difference is named.
-        """
-        check_numbers(len(self.encoder.folders), len(self.decoder.folders))
-        for encoder, decoder in zip(self.encoder.folders, self.decoder.folders, strict=True):
-            _check_documents(encoder, decoder)
-        for store in (self.encoder, self.decoder):
-            for folder in store.folders:
-                if folder.num_sequences > folder.num_documents - folder.num_silent:
-                    for number in folder.parts:
-                        _find_present(store, number)
 
     @cached_property
     def decoder_indices(self) -> np.ndarray:
@@ -126,8 +128,11 @@ def describe_missing_ends(store: TokenStore) -> str | None:
     same, and stops at one; they are in the store, or the loader adds them.
     """
     places = np.unique(np.linspace(0, len(store) - 1, NUM_SAMPLES).astype(np.int64)).tolist()
-    firsts, lasts = ({int(store[place][cell]) for place in places} for cell in (0, -1))
-    missing = [("begin", "bos")] * (len(firsts) > 1) + [("end", "eos")] * (len(lasts) > 1)
+    missing = [
+        (what, option)
+        for what, option, cell in (("begin", "bos", 0), ("end", "eos", -1))
+        if len({int(store[place][cell]) for place in places}) > 1
+    ]
     if not missing:
         return None
     whats = " and ".join(what for what, _ in missing)
@@ -165,24 +170,18 @@ def _check_documents(encoder: StoreFolder, decoder: StoreFolder) -> None:
     if _list_fields(encoder) != _list_fields(decoder):  # else a.en and a.de may be pairs both ways
         _check_order(encoder, decoder)
     for expected, found in zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ():
-        path = found["path"]
-        if path == expected["path"] != STANDARD_INPUT:
-            if found["bytes"] != expected["bytes"]:
-                raise OptionError(
-                    f"{decoder.path}: source {path} has {found['bytes']:,} bytes, expected "
-                    f"{expected['bytes']:,} as in {encoder.path}",
-                    hint=CHANGED_HINT,
-                )
-            for (start, end), digest in found["ranges"].items():
-                if expected["ranges"].get((start, end), digest) != digest:
-                    raise OptionError(
-                        f"{decoder.path}: source {path} differs in its bytes {start:,} to {end:,}, "
-                        f"expected the same as in {encoder.path}",
-                        hint=CHANGED_HINT,
-                    )
+        ranges = expected["ranges"]
+        is_changed = found["bytes"] != expected["bytes"] or any(
+            ranges.get(place, digest) != digest for place, digest in found["ranges"].items()
+        )
+        if is_changed and found["path"] == expected["path"] != STANDARD_INPUT:
+            raise OptionError(
+                f"{decoder.path}: source {found['path']} has other bytes than in {encoder.path}",
+                hint=CHANGED_HINT,
+            )
         if found["num_documents"] != expected["num_documents"]:
             raise OptionError(
-                f"{decoder.path}: {_count(found)} in source {path}, expected "
+                f"{decoder.path}: {_count(found)} in source {found['path']}, expected "
                 f"{expected['num_documents']:,} as in source {expected['path']} of {encoder.path}",
                 hint="give both files a line for each pair: empty lines count, and the pair of one "
                 "is left out",

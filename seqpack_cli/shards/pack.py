@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import (
-    DECODER,
-    ENCODER,
     PLAN_VERSION,
     PackOptions,
     ResolvedOptions,
@@ -38,7 +36,7 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
-from seqpack_cli.shards.alignment import check_numbers, describe_missing_ends
+from seqpack_cli.shards.alignment import Alignment, align, check_numbers, describe_missing_ends
 from seqpack_cli.shards.manifest import (
     APART,
     COUNTS,
@@ -48,11 +46,9 @@ from seqpack_cli.shards.manifest import (
     PREFIX,
     SHARD_FIELDS,
     add_up_stores,
-    own_options,
     record_options,
 )
 from seqpack_cli.shards.pack_plan import (
-    EntryBytes,
     check_memory,
     choose_pad_id,
     count_bytes,
@@ -71,7 +67,7 @@ from seqpack_cli.shards.pack_shard import (
 from seqpack_cli.shards.selection import (
     PartSplits,
     Selection,
-    Selector,
+    list_own_options,
     make_splitter,
     name_by_position,
 )
@@ -128,33 +124,35 @@ def pack(
         command = None  # which only the library can select
     resolved = options.resolve(pairs=bool(others))
     with open_workers(executor, progress, (*places, *others, output)) as workers:
-        select, resolved = _open(places, others, output, resolved, workers)
+        # Whether this process reads all lengths, not the workers.
+        is_here = workers.are_local or bool(others) or needs_array(resolved) or resolved.has_passes
+        store, alignment, resolved = _open(places, others, output, resolved, is_here=is_here)
+        if alignment is not None:
+            note = describe_missing_ends(alignment.decoder)
+            if note is not None:
+                workers.progress.on_notice(note)
         out = RunOutput(output, options, overwrite, command)
         splits = parse_splits(resolved) if resolved.split_name is None else None
+        # The split of each sequence is kept in 2 bytes.
+        find = None if splits is None else functools.cache(make_splitter(store, splits))
+        entries = [] if splits is None else describe_splits(store, splits, find)
+
+        def plan_set(name: str | None) -> _Set:
+            own = resolved if name is None else replace(resolved, split_name=name)
+            source = Selection(store, own, alignment=alignment, find_split=find)
+            counts = None if is_here else count_store(source, workers)
+            planned = _Set(name, source, plan_store(source, own, counts), _make_head(source))
+            check_memory(planned.plan.table, planned.sizes)
+            return planned
+
         try:
-            if splits is None:
-                source = select(resolved)
-                head = _make_head(source)
-                one = _Set(None, source, plan_selected(source, workers), head)
-                return _run(head, [one], out, workers, started)
-            return _pack_splits(select, resolved, splits, out, workers, started)
+            # The smallest split first: it may be too small for the options.
+            by_size = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
+            sets = [plan_set(entry["name"]) for entry in by_size] or [plan_set(None)]
+            plan = sets[0].head if splits is None else _describe_splits_run(sets[0].source, splits)
+            return _run(plan, sets, entries, out, workers, started)
         finally:
             open_source.cache_clear()  # else stores stay mapped where this process does the work
-
-
-def plan_selected(source: Selection, workers: Workers) -> Plan:
-    """Plan the batches of what is selected of an opened store; raise if they cannot be packed."""
-    counts = None
-    if not _is_planned_here(source.options, workers, pairs=len(source.sides) > 1):
-        counts = count_store(source, workers)
-    plan = plan_store(source, source.options, counts)
-    check_memory(plan.table, [EntryBytes.of(side) for side in source.sides])
-    return plan
-
-
-def _is_planned_here(options: ResolvedOptions, workers: Workers, *, pairs: bool) -> bool:
-    """Return whether this process reads all lengths, not the workers."""
-    return workers.are_local or pairs or needs_array(options) or options.has_passes
 
 
 def _open(
@@ -162,25 +160,26 @@ def _open(
     others: Sequence[Place],
     output: Place,
     options: ResolvedOptions,
-    workers: Workers,
-) -> tuple[Selector, ResolvedOptions]:
+    *,
+    is_here: bool,
+) -> tuple[TokenStore, Alignment | None, ResolvedOptions]:
     """Open the stores of a run; return the options with stores named by position.
 
     Args:
         others: of the decoder's side, if these are pairs.
+        is_here: check the indices now, not in the workers.
     """
     if others:
         check_numbers(len(places), len(others))
-    is_here = _is_planned_here(options, workers, pairs=bool(others))
-    without = own_options(options, ENCODER if others else None).drop_column
-    store = open_stores(places, check_indices=is_here, without=without)
+    own = list_own_options(options, 2 if others else 1)
+    store = open_stores(places, check_indices=is_here, without=own[0].drop_column)
     for place in (*places, *others):
         if output.resolve() == place.resolve():
             raise OptionError(f"{output}: is the token store itself", hint="choose another -o")
     options = name_by_position(options, name_stores(places))
     if not others:
-        return Selector(store), options
-    decoder = open_stores(others, without=own_options(options, DECODER).drop_column, prefix=PREFIX)
+        return store, None, options
+    decoder = open_stores(others, without=own[1].drop_column, prefix=PREFIX)
     for name in store.columns:
         if name.startswith(PREFIX):
             raise OptionError(
@@ -192,12 +191,7 @@ def _open(
             f"--store-column {options.store_column}: is called like a column of the decoder's side",
             hint="choose another name, such as --store-column store",
         )
-    select = Selector(store, decoder)
-    select.check()
-    note = describe_missing_ends(decoder)
-    if note is not None:
-        workers.progress.on_notice(note)
-    return select, options
+    return store, align(store, decoder), options
 
 
 # The run
@@ -218,31 +212,29 @@ class _Set:
     head: dict[str, Any]
 
     @functools.cached_property
-    def entries(self) -> list[EntryBytes]:
-        """The bytes of ids and rows of each side."""
-        return [EntryBytes.of(side) for side in self.source.sides]
-
-    def count_bytes(self) -> int:
-        """Count the bytes of all shards."""
-        table = self.plan.table
-        return table.add_up(count_bytes(table, self.source.options, self.entries))
+    def sizes(self) -> np.ndarray:
+        """The bytes of a batch, for each row of the table."""
+        return count_bytes(self.plan.table, self.source.options, self.source.sides)
 
     def make_tasks(self) -> list[ShardTask]:
         """Return the shards to make."""
-        cuts = cut_shards(self.plan.table, self.source.options, self.entries)
+        cuts = cut_shards(self.plan.table, self.sizes, self.source.options.shard_bytes)
         return [
             ShardTask(self.name, number, rows) for number, rows in enumerate(self.plan.cut(cuts))
         ]
 
 
+def _check_name(task: ShardTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
+    return receipt if receipt["name"] == task.file_name else None
+
+
 def _run(
     plan: dict[str, Any],
     sets: Sequence[_Set],
+    entries: Sequence[dict[str, Any]],
     output: RunOutput,
     workers: Workers,
     started: float,
-    *,
-    entries: Sequence[dict[str, Any]] = (),
 ) -> tuple[dict[str, Any], bool]:
     """Write the shards of one or more sets, each manifest after its last shard.
 
@@ -252,107 +244,90 @@ def _run(
         entries: of the splits in the manifest, without the digests of theirs.
     """
     names = [each.name for each in sets if each.name is not None]
-    options, progress = sets[0].source.options, workers.progress
+    first, notice = sets[0].source, workers.progress.on_notice
     with hold_folder(output, names) as run:
         run.begin(plan)
         if run.manifest is not None:
             run.check_whole(open_splits if names else open_shards)
             return run.manifest, True
-        for side in sets[0].source.sides:
-            note = describe_substitute_pad_id(side, options)
+        notes = [describe_substitute_pad_id(side, first.options) for side in first.sides]
+        notes += [_describe_small(entry, first.options) for entry in entries]
+        for note in notes:
             if note is not None:
-                progress.on_notice(note)
-        for entry in entries:
-            _note_small(entry, options, workers)
+                notice(note)
         for each in sets:
             for side, name in zip(each.source.sides, TOKENIZERS, strict=False):
                 if has_tokenizer(side.manifest):
                     run.write_tokenizer(side.read_tokenizer_json(), name, split=each.name)
+
+        def record(manifests: Iterable[dict[str, Any]], split: str | None) -> None:
+            seconds = time.monotonic() - started
+            sides = [side for it in manifests for side in (it, it["decoder"]) if side is not None]
+            num_workers = workers.executor.num_workers
+            done = {
+                "executor": workers.executor.name,
+                "num_workers": num_workers or (count_cores() if workers.are_local else None),
+                "seconds": round(seconds, 3),
+                "tokens_per_second": round(
+                    sum(side["ledger"]["num_tokens"] for side in sides) / seconds
+                ),
+            }
+            run.write_record(done, {"numpy": np.__version__}, split=split)
+
         manifests = dict[str | None, dict[str, Any]]()
         for each, receipts in _make_shards(run, sets, workers):
             folder = run.find_folder(each.name)
-            manifests[each.name] = manifest = _make_manifest(each, folder, receipts)
-            seconds, sides = time.monotonic() - started, (manifest, manifest["decoder"])
-            num_tokens = sum(side["ledger"]["num_tokens"] for side in sides if side is not None)
-            done = _describe_run(num_tokens, workers, seconds)
-            run.write_record(done, {"numpy": np.__version__}, split=each.name)
-            if names:
-                run.finish_split(each.name, manifest, receipts)
-            else:
-                run.finish(manifest, receipts)
+            manifests[each.name] = _make_manifest(each, folder, receipts)
+            record([manifests[each.name]], each.name)
+            finish = functools.partial(run.finish_split, each.name) if names else run.finish
+            finish(manifests[each.name], receipts)
         if names:
             for entry in entries:
                 entry["blake3"] = open_shards(run.find_folder(entry["name"])).folder.digest
             named = {
                 field: _name_stores(side, plan[field], output.folder)
-                for field, side in zip(FIELDS_OF_SIDES, sets[0].source.sides, strict=False)
+                for field, side in zip(FIELDS_OF_SIDES, first.sides, strict=False)
             }
-            seconds = time.monotonic() - started
-            done = _describe_run(sum(it["num_tokens"] for it in entries), workers, seconds)
-            run.write_record(done, {"numpy": np.__version__})
+            record(manifests.values(), None)
             manifests[None] = {**plan, **named, "splits": list(entries)}
             run.finish(manifests[None], [])
     for each in sets:
-        _note_unused_stores(each, manifests[each.name], workers)
-        _note_unlabelled(each.plan, options, workers)
+        _note_results(each, manifests[each.name], workers)
     return manifests[None], False
 
 
 def _make_shards(
     run: RunFolder, sets: Sequence[_Set], workers: Workers
-) -> Iterator[tuple[_Set, list[dict[str, Any]]]]:
+) -> Iterator[tuple[_Set, list[Any]]]:
     """Make the shards that are not finished yet; yield each set with all of its receipts."""
-    set_of = {each.name: each for each in sets}
-    tasks = {each.name: each.make_tasks() for each in sets}
-    missing, found = list[ShardTask](), dict[str | None, dict[int, dict[str, Any]]]()
+    missing, setups = list[ShardTask](), dict[str | None, SetSetup]()
+    receipts, num_left = dict[str | None, list[Any]](), dict[str | None, int]()
     for each in sets:
-        named = {task.receipt_name: task for task in tasks[each.name]}
-        receipts = run.read_receipts(named, SHARD_FIELDS, _check_name, split=each.name)
-        found[each.name] = {
-            number: receipt for number, receipt in enumerate(receipts) if receipt is not None
-        }
-        num_all, num_found = len(named), len(found[each.name])
-        missing += [task for task in named.values() if task.number not in found[each.name]]
-        if num_found:
+        tasks = {task.receipt_name: task for task in each.make_tasks()}
+        found = run.read_receipts(tasks, SHARD_FIELDS, _check_name, split=each.name)
+        left = [task for task in tasks.values() if found[task.number] is None]
+        if len(left) < len(tasks):
             place = "" if each.name is None else f"split {quote(each.name)}: "
             workers.progress.on_notice(
-                f"{place}{num_found} of {num_all} shards were finished before"
+                f"{place}{len(tasks) - len(left)} of {len(tasks)} shards were finished before"
             )
-    setups = {
-        each.name: SetSetup(run.find_folder(each.name), SourceSetup.of(each.source), each.head)
-        for each in sets
-    }
-
-    def list_complete() -> Iterator[tuple[_Set, list[dict[str, Any]]]]:
-        for name in [*found]:
-            if len(found[name]) == len(tasks[name]):
-                of_set = found.pop(name)
-                yield set_of[name], [of_set[number] for number in range(len(of_set))]
-
-    yield from list_complete()
+        missing += left
+        receipts[each.name], num_left[each.name] = [*found], len(left)
+        opened = SourceSetup.of(each.source)
+        setups[each.name] = SetSetup(run.find_folder(each.name), opened, each.head)
+    set_of = {each.name: each for each in sets}
+    for name in [name for name in set_of if not num_left[name]]:
+        yield set_of[name], receipts[name]
     num_files = None
     if len(sets) > 1:  # splits that fit into one file together are not worth a process each
-        num_bytes = sum(each.count_bytes() for each in sets)
+        num_bytes = sum(each.plan.table.add_up(each.sizes) for each in sets)
         num_files = -(-num_bytes // sets[0].source.options.shard_bytes)
     make = functools.partial(make_shard, setups)
     for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
-        found[name][number] = receipt
-        yield from list_complete()
-
-
-def _check_name(task: ShardTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
-    return receipt if receipt["name"] == task.file_name else None
-
-
-def _describe_run(num_tokens: int, workers: Workers, seconds: float) -> dict[str, Any]:
-    """Return how a run was done, for `run.json`."""
-    return {
-        "executor": workers.executor.name,
-        "num_workers": workers.executor.num_workers
-        or (count_cores() if workers.are_local else None),
-        "seconds": round(seconds, 3),
-        "tokens_per_second": round(num_tokens / seconds),
-    }
+        receipts[name][number] = receipt
+        num_left[name] -= 1
+        if not num_left[name]:
+            yield set_of[name], receipts[name]
 
 
 # Manifests
@@ -391,14 +366,15 @@ def describe_stores(
     Args:
         passes: of each store; None leaves them out.
     """
-    entries = []
-    for each in store.folders:
-        entry: dict[str, Any] = {"blake3": each.digest}
-        if passes is not None:
-            entry["passes"] = spell_number(passes[each.number])
-        counts = {"num_sequences": each.num_sequences, "num_tokens": each.num_tokens}
-        entries.append({**entry, **counts})
-    return entries
+    return [
+        {
+            "blake3": each.digest,
+            **({} if passes is None else {"passes": spell_number(passes[each.number])}),
+            "num_sequences": each.num_sequences,
+            "num_tokens": each.num_tokens,
+        }
+        for each in store.folders
+    ]
 
 
 def _name_stores(
@@ -435,12 +411,18 @@ def _finish_side(
     receipts: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the fields of one side that are known once its shards are made."""
+    names = ("sequences", "tokens")
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    for place, what in enumerate(("sequences", "tokens")):
+    for place, what in enumerate(names):
         ledger[f"num_dropped_{what}"] = {name: it[place] for name, it in plan.left_out.items()}
-    ledger["num_repeated_sequences"], ledger["num_repeated_tokens"] = plan.repeated
+    for what, number in zip(names, plan.repeated, strict=True):
+        ledger[f"num_repeated_{what}"] = number
     ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
-    _check_ledger(ledger, store)
+    for what, in_store in zip(names, (len(store), store.num_tokens), strict=True):
+        found = ledger[f"num_{what}"] + sum(ledger[f"num_dropped_{what}"].values())
+        expected = in_store + ledger[f"num_repeated_{what}"]
+        if found != expected:  # our own bug
+            raise AssertionError(f"packed or dropped {found} of {expected} {what}: {ledger}")
     return {
         **{name: store.manifest[name] for name in OF_STORES},
         "stores": _name_stores(store, head["stores"], folder),
@@ -448,31 +430,14 @@ def _finish_side(
     }
 
 
-def _check_ledger(ledger: dict[str, Any], store: TokenStore) -> None:
-    """Raise AssertionError if sequences or tokens are missing, which would be our own bug."""
-    for name, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
-        found = ledger[f"num_{name}"] + sum(ledger[f"num_dropped_{name}"].values())
-        expected = in_store + ledger[f"num_repeated_{name}"]
-        if found != expected:
-            raise AssertionError(f"packed or dropped {found} of {expected} {name}: {ledger}")
-
-
 # Splits
 
 
-def _pack_splits(
-    select: Selector,
-    options: ResolvedOptions,
-    splits: Splits,
-    output: RunOutput,
-    workers: Workers,
-    started: float,
-) -> tuple[dict[str, Any], bool]:
-    """Pack every split of opened stores, each into its own folder."""
-    for side in select.sides:
-        choose_pad_id(side, options)  # raises before anything is written
-    of_sides = [describe_stores(side) for side in select.sides]
-    plan = {
+def _describe_splits_run(source: Selection, splits: Splits) -> dict[str, Any]:
+    """Return the plan of a run with splits, from what is selected for one of them."""
+    of_sides = map(describe_stores, source.sides)
+    options = replace(source.options, split_name=None)
+    return {
         "format": SPLITS_FORMAT,
         "format_version": SPLITS_FORMAT_VERSION,
         "split_seed": splits.seed,
@@ -482,15 +447,6 @@ def _pack_splits(
         **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
         "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
-    find = functools.cache(make_splitter(select.store, splits))  # 2 bytes for each sequence
-    entries = describe_splits(select.store, splits, find)
-    sets = []
-    # the smallest first: it may be too small for the options
-    for entry in sorted(entries, key=lambda entry: int(entry["num_tokens"])):
-        source = select(replace(options, split_name=entry["name"]), find_split=find)
-        planned = plan_selected(source, workers)
-        sets.append(_Set(entry["name"], source, planned, _make_head(source)))
-    return _run(plan, sets, output, workers, started, entries=entries)
 
 
 def describe_splits(
@@ -543,35 +499,29 @@ def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = No
 # Notes
 
 
-def _note_small(entry: dict[str, Any], options: ResolvedOptions, workers: Workers) -> None:
-    """Tell of a split that is too small to fill a batch."""
-    name, num_sequences, num_tokens = (
-        entry[field] for field in ("name", "num_sequences", "num_tokens")
-    )
-    small = None
-    if options.batch_size is not None and num_sequences < options.batch_size:
-        small = f"{num_sequences:,} sequences, fewer than --batch-size {options.batch_size:,}"
-    elif options.max_tokens is not None and num_tokens < options.max_tokens:
-        small = f"{num_tokens:,} tokens, fewer than --max-tokens {options.max_tokens:,}"
-    if small is not None:
-        workers.progress.on_notice(f"split {quote(name)} does not fill a batch: it has {small}")
+def _describe_small(entry: dict[str, Any], options: ResolvedOptions) -> str | None:
+    """Return a note if a split is too small to fill a batch."""
+    for option, limit, what in (
+        ("--batch-size", options.batch_size, "sequences"),
+        ("--max-tokens", options.max_tokens, "tokens"),
+    ):
+        number = entry[f"num_{what}"]
+        if limit is not None and number < limit:
+            return (
+                f"split {quote(entry['name'])} does not fill a batch: it has {number:,} {what}, "
+                f"fewer than {option} {limit:,}"
+            )
+    return None
 
 
-def _note_unused_stores(packed: _Set, manifest: dict[str, Any], workers: Workers) -> None:
-    """Tell of stores of which nothing was packed."""
-    place = (
-        ""
-        if packed.source.options.split_name is None
-        else (f" into split {quote(packed.source.options.split_name)}")
-    )
+def _note_results(packed: _Set, manifest: dict[str, Any], workers: Workers) -> None:
+    """Tell of stores of which nothing was packed, and of batches without a next-token label."""
+    options, plan = packed.source.options, packed.plan
+    place = "" if options.split_name is None else f" into split {quote(options.split_name)}"
     folders, counts = packed.source.store.folders, manifest["ledger"]["stores"]
     for store, counted in zip(folders, counts, strict=True):
         if not counted["num_sequences"]:
             workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
-
-
-def _note_unlabelled(plan: Plan, options: ResolvedOptions, workers: Workers) -> None:
-    """Tell of batches whose loss on the next token would be NaN: it has no label."""
     table = plan.table.sides[-1]  # of pairs the decoder's side
     number = table.add_up(table.longest == 1)
     if number and not options.carries_state:

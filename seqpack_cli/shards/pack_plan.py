@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from seqpack_cli.batching.options import ResolvedOptions
-from seqpack_cli.batching.plan import BatchTable, Plan
+from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.batching.selection import (
+    EMPTY,
     NO_TARGET,
     OTHER_SPLITS,
     PASSES,
@@ -32,14 +32,22 @@ from seqpack_cli.tokens.store import TokenStore
 
 BYTES_PER_HASH = 8
 BYTES_PER_NUMBER = 8
-# What to type when everything was dropped for a reason.
+# Why everything was dropped, where no option says it, and what to type.
+DROPPED = {
+    OTHER_SPLITS: "in other splits",
+    NO_TARGET: "without a target",
+    EMPTY: "with no sequence on the {side}'s side",
+}
 LOOSER_OPTIONS = {
     "drop_shorter": "pass a smaller --drop-shorter",
     "drop_longer": "pass a larger --drop-longer",
     "where": "leave out a --where, or look at the values: seqpack inspect {store}",
     NO_TARGET: "to pack sequences without a target too, pass --keep-without-target",
     PASSES: "pass a larger number to --passes",
+    "share": "pass a larger --max-passes",
     OTHER_SPLITS: "pass a larger share to --split",
+    EMPTY: "look at the documents: seqpack inspect {store}",
+    "overflow": "pass a larger --max-tokens",
     "last_batch": "pass --last-batch keep",
 }
 
@@ -60,7 +68,8 @@ def plan_store(
     """
     try:
         counts = found or source.count()
-        plan = source.plan(options, counts)
+        pairs, rounds = source.pair_up(), source.rounds
+        plan = plan_batches(source, options, counts, pairs=pairs, rounds=rounds)
     except OverlongError as error:
         raise overlong_error(source.sides, options, error) from error
     if plan.num_batches == 0:
@@ -104,26 +113,13 @@ def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> s
 # Bytes
 
 
-@dataclass(frozen=True)
-class EntryBytes:
-    """The bytes of ids and columns.
-
-    Args:
-        per_cell: of an id and of the columns that have one value per token.
-        per_row: of the columns that have one value per sequence, texts with their mean.
-    """
-
-    per_cell: int
-    per_row: int = 0
-
-    @classmethod
-    def of(cls, store: TokenStore) -> EntryBytes:
-        """Return those of a store."""
-        columns = store.columns.values()
-        per_token, per_row = _add_up(columns)
-        if any(column.is_text for column in columns):
-            per_row += -(-_count_text_bytes(store) // len(store))
-        return cls(np.dtype(store.dtype).itemsize + per_token, per_row)
+def _count_entry_bytes(store: TokenStore) -> tuple[int, int]:
+    """Return the bytes of an id with its columns, and of a row's columns, texts with their mean."""
+    columns = store.columns.values()
+    per_token, per_row = _add_up(columns)
+    if any(column.is_text for column in columns):
+        per_row += -(-_count_text_bytes(store) // len(store))
+    return np.dtype(store.dtype).itemsize + per_token, per_row
 
 
 def _add_up(columns: Collection[Column]) -> tuple[int, int]:
@@ -148,18 +144,40 @@ def _count_text_bytes(store: TokenStore) -> int:
     return max(num_bytes, 0)
 
 
-def check_memory(table: BatchTable, entries: Sequence[EntryBytes]) -> None:
+def count_bytes(
+    table: BatchTable, options: ResolvedOptions, sides: Sequence[TokenStore]
+) -> np.ndarray:
+    """Return the size in bytes of a batch in a shard, for each row of the table.
+
+    Texts are counted with their mean.
+
+    Args:
+        sides: the store of each side.
+    """
+    num_bytes = np.zeros(len(table), np.int64)
+    for number, (side, store) in enumerate(zip(table.sides, sides, strict=True)):
+        per_cell, per_row = _count_entry_bytes(store)
+        counts = {
+            "data_offsets": side.num_cells,
+            "sequence_offsets": side.num_rows,
+            "step_offsets": side.longest,
+        }
+        num_bytes += per_row * side.num_rows
+        geometry = find_geometry(options, is_decoder=number > 0)
+        for name in ARRAYS[options.layout]({}, geometry).tensor_names:
+            size = per_cell if name == "data" else BYTES_PER_NUMBER
+            num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
+    return num_bytes
+
+
+def check_memory(table: BatchTable, sizes: np.ndarray) -> None:
     """Raise MachineError if a planned batch is larger than the memory of this machine.
 
     Args:
-        entries: of each side.
+        sizes: of the batches, from `count_bytes`.
     """
-    sizes = np.zeros(len(table))
-    for side, each in zip(table.sides, entries, strict=True):
-        num_cells = side.num_cells.astype(float)  # floats do not wrap around
-        per_row = 2 * BYTES_PER_NUMBER + each.per_row
-        sizes += num_cells * each.per_cell + table.num_rows * per_row
-    largest = float(sizes.max())
+    # Sizes wrap around only where the cells alone are more than any memory.
+    largest = max(int(each.max()) for each in (sizes, *(side.num_cells for side in table.sides)))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if largest > memory:
         raise MachineError(
@@ -170,55 +188,26 @@ def check_memory(table: BatchTable, entries: Sequence[EntryBytes]) -> None:
         )
 
 
-def count_bytes(
-    table: BatchTable, options: ResolvedOptions, entries: Sequence[EntryBytes]
-) -> np.ndarray:
-    """Return the size in bytes of a batch in a shard, for each row of the table.
-
-    Texts are counted with their mean.
-
-    Args:
-        entries: of each side.
-    """
-    num_bytes = np.zeros(len(table), np.int64)
-    for number, (side, each) in enumerate(zip(table.sides, entries, strict=True)):
-        counts = {
-            "data_offsets": side.num_cells,
-            "sequence_offsets": side.num_rows,
-            "step_offsets": side.longest,
-        }
-        num_bytes += each.per_row * side.num_rows
-        geometry = find_geometry(options, is_decoder=number > 0)
-        for name in ARRAYS[options.layout]({}, geometry).tensor_names:
-            size = each.per_cell if name == "data" else BYTES_PER_NUMBER
-            num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
-    return num_bytes
-
-
-def cut_shards(
-    table: BatchTable, options: ResolvedOptions, entries: Sequence[EntryBytes]
-) -> list[int]:
+def cut_shards(table: BatchTable, sizes: np.ndarray, shard_bytes: int) -> list[int]:
     """Distribute batches over files with at most shard_bytes of data; a larger batch has its own.
 
     With columns of text a file may have more, where its texts are longer than the mean.
 
     Args:
-        entries: of each side.
+        sizes: of the batches, from `count_bytes`.
 
     Returns:
         The first batch of each file, and the number of all batches.
     """
-    sizes = count_bytes(table, options, entries)
-    room = options.shard_bytes
     # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
     cuts, num_batches, filled = [0], table.num_batches, 0
     while cuts[-1] < num_batches:
-        row = int(np.searchsorted(ends, filled + room, "right")) - 1
+        full = filled + shard_bytes
+        row = int(np.searchsorted(ends, full, "right")) - 1
         end = num_batches
         if row < len(sizes):
-            inside = (filled + room - int(ends[row])) // int(sizes[row])
-            end = int(offsets[row]) + inside
+            end = int(offsets[row]) + (full - int(ends[row])) // int(sizes[row])
         cuts.append(max(end, cuts[-1] + 1))
         row = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
         filled = int(ends[row]) + (cuts[-1] - int(offsets[row])) * int(sizes[row])
@@ -284,37 +273,25 @@ def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOpt
     place, name = sides[0].shown_path, options.split_name
     if name is not None and len(dropped) > 1:
         place = f"{place}: split {quote(name)}"
-        dropped.pop("other_splits", None)
-    reasons = [f"{number:,} {_spell_reason(reason, options)}" for reason, number in dropped.items()]
+        dropped.pop(OTHER_SPLITS, None)
+    reasons = [f"{number:,} {_explain(reason, options)[0]}" for reason, number in dropped.items()]
     most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
     store = sides[most.startswith(PREFIX)].folders[0]
+    _, hint = _explain(most, options)
     return DataError(
         f"{place}: no batch is left, sequences dropped: {join_items(reasons)}",
-        hint=_advise_looser(most, options).format(store=shlex.quote(str(store.path))),
+        hint=hint.format(store=shlex.quote(str(store.path))),
     )
 
 
-def _spell_reason(reason: str, options: ResolvedOptions) -> str:
-    if reason == OTHER_SPLITS:
-        return "in other splits"
-    if reason == NO_TARGET:
-        return "without a target"
-    side, _, reason = reason.rpartition(".")
-    if reason == "empty":
-        return f"with no sequence on the {side}'s side"
-    option = "share" if reason == PASSES and options.share is not None else reason
-    return f"by --{option.replace('_', '-')}" + (f" ({side})" if side else "")
-
-
-def _advise_looser(reason: str, options: ResolvedOptions) -> str:
-    if reason == PASSES and options.share is not None:
-        return "pass a larger --max-passes"
-    if reason.endswith(".empty"):
-        return "look at the documents: seqpack inspect {store}"
-    reason = reason.rpartition(".")[2]  # of a side
-    if reason != "overflow":
-        return LOOSER_OPTIONS[reason]
-    keys, most = options.keys, options.max_tokens
-    if keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most):
-        return "add a larger bucket"
-    return "pass a larger --max-tokens"
+def _explain(reason: str, options: ResolvedOptions) -> tuple[str, str]:
+    """Return why sequences were dropped, and what to type to keep them."""
+    side, _, name = reason.rpartition(".")
+    if name == PASSES and options.share is not None:
+        name = "share"
+    option = f"by --{name.replace('_', '-')}" + (f" ({side})" if side else "")
+    hint, keys, most = LOOSER_OPTIONS[name], options.keys, options.max_tokens
+    is_key = keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most)
+    if name == "overflow" and is_key:
+        hint = "add a larger bucket"
+    return DROPPED.get(name, option).format(side=side), hint

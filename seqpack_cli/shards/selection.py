@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -26,6 +27,7 @@ import xxhash
 from seqpack_cli.batching.options import (
     DECODER,
     ENCODER,
+    SIDES,
     Condition,
     PackOptions,
     ResolvedOptions,
@@ -37,7 +39,7 @@ from seqpack_cli.batching.options import (
     spell_number,
     spell_numbers,
 )
-from seqpack_cli.batching.plan import PairLengths, Plan, list_fits, plan_batches
+from seqpack_cli.batching.plan import PairLengths, list_fits
 from seqpack_cli.batching.selection import (
     EMPTY,
     NO_TARGET,
@@ -79,41 +81,6 @@ BUILT_IN_HINTS = {
 }
 
 
-class Selector:
-    """The opened stores of a run, from which each set of options selects.
-
-    Args:
-        store: the stores, of the encoder's side if these are pairs; with all columns.
-        decoder: those of the decoder's side; None for single sequences.
-    """
-
-    def __init__(self, store: TokenStore, decoder: TokenStore | None = None) -> None:
-        self.store = store
-        self.alignment = None if decoder is None else Alignment(store, decoder)
-
-    @property
-    def sides(self) -> list[TokenStore]:
-        """The stores of each side."""
-        return [self.store] if self.alignment is None else [self.store, self.alignment.decoder]
-
-    def check(self) -> None:
-        """Raise OptionError unless the stores of both sides hold the same documents."""
-        if self.alignment is not None:
-            self.alignment.check()
-
-    def __call__(
-        self,
-        options: ResolvedOptions,
-        passes: Sequence[Fraction] | None = None,
-        *,
-        find_split: PartSplits | None = None,
-    ) -> Selection:
-        """Return what options select; see `Selection`."""
-        return Selection(
-            self.store, options, passes, alignment=self.alignment, find_split=find_split
-        )
-
-
 class Selection:
     """The lengths of a store, 0 for each sequence, or pair, that is left out.
 
@@ -140,12 +107,8 @@ class Selection:
     ) -> None:
         self.options, self.alignment = options, alignment
         self.part_offsets = store.part_offsets
-        sides: list[tuple[TokenStore, PackOptions]] = [(store, options)]
-        if alignment is not None:
-            sides = [
-                (store, own_options(options, ENCODER)),
-                (alignment.decoder, own_options(options, DECODER)),
-            ]
+        stores = [store] if alignment is None else [store, alignment.decoder]
+        sides = list(zip(stores, list_own_options(options, len(stores)), strict=True))
         self.sides = [
             choose_columns(side, without=own.drop_column, store_column=own.store_column)
             for side, own in sides
@@ -155,21 +118,12 @@ class Selection:
         names = [str(each.path) for each in store.folders]
         self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
 
-    def plan(self, options: ResolvedOptions, counts: SourceCounts) -> Plan:
-        """Plan the batches.
-
-        Args:
-            options: those of this selection, with others for batches.
-            counts: of the lengths.
-        """
-        return plan_batches(self, options, counts, pairs=self.pair_up(), rounds=self.rounds)
-
     def pair_up(self) -> PairLengths | None:
         """Return the decoder's side of all pairs, with its counts; None for single sequences."""
         if self.alignment is None:
             return None
         found = self.alignment
-        return PairLengths(found.decoder_indices, found.decoder_lengths, self._count(1))
+        return PairLengths(found.decoder_indices, found.decoder_lengths, self.count(side=1))
 
     def with_seed(self, seed: int) -> Selection:
         """Return the same selection with the fractions of passes and the rounds of another seed.
@@ -213,11 +167,8 @@ class Selection:
             visits *= self.store.spread(number, of_document)
         return visits
 
-    def count(self, first: int = 0, last: int | None = None) -> SourceCounts:
-        """Count the lengths of a range of parts, of pairs the encoder's; of all by default."""
-        return self._count(0, first, last)
-
-    def _count(self, side: int, first: int = 0, last: int | None = None) -> SourceCounts:
+    def count(self, first: int = 0, last: int | None = None, *, side: int = 0) -> SourceCounts:
+        """Count the lengths of a range of parts on one side of pairs; of all parts by default."""
         numbers = range(self.store.num_parts)[first:last]
         if self.is_whole:
             return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
@@ -351,6 +302,11 @@ class Selection:
             return int(lengths.sum(dtype=np.int64))
 
         return [sum(map(count, folder.parts)) for folder in self.store.folders]
+
+
+def list_own_options(options: PackOptions, num_sides: int) -> list[PackOptions]:
+    """Return the options as they choose the columns of each side."""
+    return [own_options(options, side) for side in (SIDES if num_sides > 1 else (None,))]
 
 
 # Conditions
@@ -569,9 +525,8 @@ def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> Resolved
             hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
         )
     spelled = spell_numbers({positions[place]: found[place] for place in sorted(found)})
-    if options.share is None:
-        return replace(options, passes=spelled)
-    return replace(options, share=spelled)
+    changed: dict[str, Any] = {field: spelled}
+    return replace(options, **changed)
 
 
 def find_store_passes(

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.errors import DataError, MachineError, OptionError
 from seqpack_cli.shards.manifest import find_geometry
 from seqpack_cli.shards.pack_plan import (
-    EntryBytes,
     check_memory,
     count_bytes,
     cut_shards,
@@ -31,7 +31,8 @@ from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard import ARRAYS
 from seqpack_cli.tokens.store import open_store
 
-IDS = EntryBytes(2)
+IDS: Any = SimpleNamespace(dtype="uint16", columns={})
+WIDE_IDS: Any = SimpleNamespace(dtype="int32", columns={})
 OPTIONS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3},
     "padded": {"layout": "padded", "batch_size": 3, "pad_to_multiple": 4},
@@ -58,11 +59,11 @@ def test_count_bytes_is_what_the_arrays_of_a_shard_take(
     tensors = ARRAYS[options.layout]({}, find_geometry(options)).make_tensors(rows.find(source))
     num_cells, table = np.diff(tensors["data_offsets"]), plan.table.expand()
     assert table.num_cells.tolist() == num_cells.tolist()
-    for itemsize in (2, 4):
+    for itemsize, ids in ((2, IDS), (4, WIDE_IDS)):
         num_bytes = sum(array.nbytes for array in tensors.values())
         num_bytes += int(num_cells.sum()) * itemsize
         num_bytes -= 8 * sum(name.endswith("_offsets") for name in tensors)  # one more each
-        counted = count_bytes(table, options, [EntryBytes(itemsize)])
+        counted = count_bytes(table, options, [ids])
         assert len(counted) == plan.num_batches
         missed = num_bytes - int(counted.sum())
         fillers = tensors.get("num_filler_rows")  # may be left out
@@ -79,9 +80,9 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
     values: dict[str, Any], lengths: list[int], shard_bytes: int
 ) -> None:
     table, options = plan_of(lengths, shard_bytes=shard_bytes, **values)
-    sizes = count_bytes(table.expand(), options, [IDS]).tolist()
-    cuts = cut_shards(table, options, [IDS])
-    assert cut_shards(table.expand(), options, [IDS]) == cuts
+    sizes = count_bytes(table.expand(), options, [IDS])
+    cuts = cut_shards(table, count_bytes(table, options, [IDS]), shard_bytes)
+    assert cut_shards(table.expand(), sizes, shard_bytes) == cuts
     assert (cuts[0], cuts[-1]) == (0, table.num_batches)
     for first, last in pairwise(cuts):
         assert last > first
@@ -92,7 +93,7 @@ def test_cut_shards_fills_each_as_far_as_it_goes(
 def test_count_bytes_does_not_wrap_around() -> None:
     table, _ = plan_of([2**31 - 1] * 5, layout="padded", batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
-    assert count_bytes(table, PackOptions("padded"), [EntryBytes(4)])[0] > 20 * (2**31 - 1)
+    assert count_bytes(table, PackOptions("padded"), [WIDE_IDS])[0] > 20 * (2**31 - 1)
     table, _ = plan_of([2**31 - 1] * 5, batch_size=5)
     assert table.num_cells.tolist() == [5 * (2**31 - 1)]
     assert count_bytes(table, PackOptions("packed"), [IDS])[0] > 10 * (2**31 - 1)
@@ -187,11 +188,12 @@ def test_the_data_of_no_file_is_larger_than_shard_bytes(
 
 
 def test_batch_above_the_memory_of_the_machine_is_refused() -> None:
-    table, _ = plan_of([1])
-    check_memory(table, [IDS])
+    table, options = plan_of([1])
+    check_memory(table, count_bytes(table, options, [IDS]))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     with pytest.raises(MachineError) as caught:
-        check_memory(replace(table, num_cells=np.array([10**15])), [IDS])
+        table = replace(table, num_cells=np.array([10**15]))
+        check_memory(table, count_bytes(table, options, [IDS]))
     assert caught.value.message == (
         f"the largest batch takes 2,000,000.0 GB, this machine has {memory:,.1f} GB of memory"
     )

@@ -8,7 +8,7 @@ compared at once, at about 30 ns per sequence, with the memory of `pack`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from seqpack_cli.batching.plan import Plan, ShardRows
 from seqpack_cli.batching.selection import LengthCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.shards.alignment import align
 from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.manifest import to_lists
-from seqpack_cli.shards.pack_plan import EntryBytes, cut_shards, plan_store
+from seqpack_cli.shards.pack_plan import count_bytes, cut_shards, plan_store
 from seqpack_cli.shards.pack_shard import find_rows, order_decoder
-from seqpack_cli.shards.selection import Selection, Selector
+from seqpack_cli.shards.selection import Selection
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 from seqpack_cli.tokens.store import TokenStore
@@ -55,9 +56,8 @@ def plan_again(
         What the options select, and the plan; None of what is not possible, with a finding.
     """
     try:
-        selector = Selector(store, decoder)
-        selector.check()
-        source = selector(shards.options)
+        alignment = None if decoder is None else align(store, decoder)
+        source = Selection(store, shards.options, alignment=alignment)
         if not is_planned:
             return source, None, []
         planned = _plan_again(shards, source)
@@ -236,13 +236,13 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
     yield from compare_stores(manifest["stores"], planned.store, planned.source, BY_PLAN)
     if len(shards) == num_batches:
-        entries = [EntryBytes.of(side) for side in planned.source.sides]
-        yield from _compare_cuts(shards, plan, entries)
+        sizes = count_bytes(plan.table, shards.options, planned.source.sides)
+        yield from _compare_cuts(shards, plan, sizes)
 
 
-def _compare_cuts(shards: ShardSet, plan: Plan, entries: Sequence[EntryBytes]) -> Iterator[Finding]:
+def _compare_cuts(shards: ShardSet, plan: Plan, sizes: np.ndarray) -> Iterator[Finding]:
     """Yield the first shard that does not end where `--shard-bytes` ends it."""
-    cuts = cut_shards(plan.table, shards.options, entries)
+    cuts = cut_shards(plan.table, sizes, shards.options.shard_bytes)
     ends = zip(shards.batch_offsets[1:].tolist(), cuts[1:], strict=False)
     for number, (end, planned) in enumerate(ends):
         if end != planned:
