@@ -226,7 +226,7 @@ def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
             length = int(lengths[start])
             place = bisect_left(rooms, length)
             room = rooms[place] if place < len(rooms) else capacity
-            per_bin = room // length
+            per_bin = min(room // length, end - start)
             needed = -(-(end - start) // per_bin)
             if place < len(rooms):
                 waiting = open_bins[room]

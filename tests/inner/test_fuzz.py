@@ -412,25 +412,16 @@ RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a count that is a text": lambda entry: entry.update(num_tokens="1"),
     "a count that is missing": lambda entry: entry.pop("num_batches"),
     "a count that is none": lambda entry: entry.update(longest=None),
-    "a false count": lambda entry: entry.update(num_sequences=99),
-    "a huge count": lambda entry: entry.update(num_tokens=2**53),
-    "counts of no store": lambda entry: entry.update(stores=[]),
-    "counts of two stores": lambda entry: entry.update(stores=2 * entry["stores"]),
-    "counts of a store that are a text": lambda entry: entry.update(stores=["x"]),
-    "false counts of a store": lambda entry: entry["stores"][0].update(num_tokens=2**40),
     "another shard": lambda entry: entry.update(name="shard-00001.safetensors"),
     "no checksum": lambda entry: entry.pop("blake3"),
-    "files that are a number": lambda entry: entry.update(files=5),
-    "files that are none": lambda entry: entry.update(files=None),
-    "files of another shard": lambda entry: entry.update(files=[{**entry, "name": "plan.json"}]),
 }
 
 
 @pytest.mark.parametrize("change", RECEIPTS.values(), ids=RECEIPTS)
-def test_receipt_of_a_stranger_is_not_believed(
+def test_damaged_receipt_is_not_taken(
     tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
-    """Its counts were added up to the ledger as they were; a right one is taken."""
+    """Its shard is made again; a right one is taken."""
     seed = find_seed("packed")
     manifest = json.loads(seed.manifest.raw)
     entry = manifest["shards"][0]
@@ -452,4 +443,4 @@ def test_receipt_of_a_stranger_is_not_believed(
     made = json.loads((tmp_path / "output" / "manifest.json").read_bytes())
     assert made["ledger"] == json.loads(seed.manifest.raw)["ledger"]
     is_taken = (tmp_path / "output" / SHARD).stat().st_ino == inodes[SHARD]
-    assert is_taken == ({name: entry[name] for name in entry if name != "files"} == good)
+    assert is_taken == (entry == good)

@@ -52,7 +52,7 @@ def test_numbers_are_those_of_each_batch(kind: Kind, seed: int, first_batch: int
     assert len(table) == len(shard)
     table = table.take(np.array(sound, np.int64))
     assert list_batches(table) == [slow_numbers(kind, shard, index, first_batch) for index in sound]
-    for name in BatchTable.__annotations__:
+    for name in BatchTable.__annotations__.keys() - {"decoder"}:
         assert getattr(table, name).dtype == np.int64, name
 
 
