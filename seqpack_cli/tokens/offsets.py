@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from seqpack_cli.tokens.decode import FALLBACK_BYTE
 from seqpack_cli.tokens.sequences import EncodedTexts
 from seqpack_cli.tokens.special_tokens import hide_special_tokens
 from seqpack_cli.tokens.tokenizer import build_tokenizer, byte_of_character, catch_failure
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer  # not for a run without tags or targets
 
 # Unicode's White_Space, as tokenizers splits at it; Python has four more, \x1c to \x1f.
 SPACE_CHARACTERS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -90,9 +93,8 @@ class PlaceFinder:
         if not allow_special_tokens:
             tokenizer_json = hide_special_tokens(tokenizer_json)
         saved = json.loads(tokenizer_json)
-        # Without its post-processor, which may leave spaces out of offsets.
-        plain = json.dumps({**saved, "post_processor": None}).encode()
-        self._library = build_tokenizer(plain, allow_special_tokens=allow_special_tokens)
+        tokenizer = build_tokenizer(tokenizer_json, allow_special_tokens=allow_special_tokens)
+        self._json, self._allows = tokenizer_json, allow_special_tokens
         changes, splits = (
             json.dumps(saved.get(name), ensure_ascii=False)
             for name in ("normalizer", "pre_tokenizer")
@@ -107,11 +109,11 @@ class PlaceFinder:
         self._writes_spaces = METASPACE in changes + splits
         writes_bytes = "ByteLevel" in self._normalizers
         bytes_of = byte_of_character() if writes_bytes or "ByteLevel" in kinds else {}
-        self._spelled = self._spell_tokens(saved["model"], bytes_of)
+        self._spelled = self._spell_tokens(tokenizer, saved["model"], bytes_of)
         self._is_blank = np.array([not it.strip(SPACES) for it in self._spelled], bool)
         self._num_bytes = np.array(list(map(len, self._spelled)), np.int64)
         self._takes_spaces = np.zeros(len(self._spelled), bool)
-        for id_, token in self._library.get_added_tokens_decoder().items():
+        for id_, token in tokenizer.get_added_tokens_decoder().items():
             is_in_text = allow_special_tokens or not token.special
             self._takes_spaces[id_] = is_in_text and (token.lstrip or token.rstrip)
         # Then the tokens have the bytes of the text, or more of them.
@@ -120,8 +122,14 @@ class PlaceFinder:
             and self._normalizers <= {"NFC"}
             and bytes_of.keys() <= dict(saved["model"]["vocab"]).keys()
         )
-        self._normalizer = None if writes_bytes else self._library.normalizer
+        self._normalizer = None if writes_bytes else tokenizer.normalizer
         self._is_solid = np.full(0x110000, -1, np.int8)  # of each character, -1 is unknown
+
+    @functools.cached_property
+    def _library(self) -> Tokenizer:
+        """The tokenizer without its post-processor, which may leave spaces out of offsets."""
+        plain = json.dumps({**json.loads(self._json), "post_processor": None}).encode()
+        return build_tokenizer(plain, allow_special_tokens=self._allows)
 
     def encode(self, encoder: Encoder, texts: list[str]) -> tuple[EncodedTexts, Places]:
         """Encode texts, by the encoder if its tokens may spell them; return the tokens' places.
@@ -256,15 +264,17 @@ class PlaceFinder:
         """Return the bytes of a text of the vocabulary, which may write a space as a mark."""
         return (text.replace(METASPACE, " ") if self._writes_spaces else text).encode()
 
-    def _spell_tokens(self, model: dict[str, Any], bytes_of: dict[str, int]) -> list[bytes]:
+    def _spell_tokens(
+        self, tokenizer: Tokenizer, model: dict[str, Any], bytes_of: dict[str, int]
+    ) -> list[bytes]:
         """Return the bytes that each id stands for, up to the largest id; none for an unused id.
 
         A vocabulary writes them in its own way: byte-level BPE with one printable character per
         byte, SentencePiece with ▁ for a space and `<0x41>` for a byte, WordPiece with ## inside a
         word.
         """
-        vocabulary = self._library.get_vocab(with_added_tokens=False)
-        added = self._library.get_added_tokens_decoder()
+        vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
         spelled = [b""] * (max([*vocabulary.values(), *added], default=-1) + 1)
         prefix = model.get("continuing_subword_prefix") or ""
         suffix = model.get("end_of_word_suffix") or ""

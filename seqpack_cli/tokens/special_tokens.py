@@ -15,7 +15,6 @@ import functools
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -82,12 +81,13 @@ class SpecialTokenCounts:
         }
         num_found = 0
         for index in sorted(suspects):
-            for token, count in Counter(self._find(texts[index])).items():
-                known, documents = self.found.get(token, (0, []))
-                if len(documents) < MAX_PLACES:
-                    documents.append(first_document + index)
-                self.found[token] = known + count, documents
-                num_found += count
+            document = first_document + index
+            for token in self._find(texts[index]):  # in most texts none
+                count, documents = self.found.get(token, (0, []))
+                if len(documents) < MAX_PLACES and document not in documents:
+                    documents.append(document)
+                self.found[token] = count + 1, documents
+                num_found += 1
         return num_found
 
 
