@@ -56,6 +56,7 @@ FILES: dict[str, str | bytes] = {
     "tags.jsonl": '{"text": ["a", "b"], "tags": ["X"]}\n',
     "words_tags.jsonl": '{"text": ["a", "b"], "tags": ["X", "Y"]}\n',
     "prompts.jsonl": '{"p": "a", "c": "b", "tags": ["X"]}\n',
+    "trl.jsonl": '{"prompt": "a", "completion": "b"}\n',
     "chat.jsonl": '{"messages": [{"role": "user", "content": "a"}, '
     '{"role": "assistant", "content": "b"}]}\n',
     "silent.jsonl": '{"messages": []}\n',

@@ -21,6 +21,8 @@ KEEP = "--keep"
 TEXT_FIELD = "--text-field"
 MESSAGES_FIELD = "--messages-field"
 PAIR_OPTIONS = ("--prompt-field", "--completion-field")
+PAIR_NAMES = ("prompt", "completion")  # as TRL calls these fields
+PAIR_HINT = "pass --prompt-field prompt --completion-field completion"
 IDS_FIELD = "--ids-field"
 # Of these, only a field of a similar name is proposed.
 OTHERS = (KEEP, "--labels-field", "--attention-mask-field", "--loss-mask-field")
@@ -230,8 +232,8 @@ def missing_field_error(
 ) -> BadRecordError:
     """Return the error about a missing field, whose hint names the one that is probably meant.
 
-    That is one of a similar name, or else the longest text; or a conversation, if there is one and
-    no field is called text.
+    That is one of a similar name, or else the longest text; or a conversation, or a prompt and its
+    completion, if no field is called text.
 
     Args:
         kind: "field" or "column".
@@ -268,6 +270,8 @@ def missing_field_error(
         hint = TOKENIZE
     elif messages is not None and likely != "text":
         hint = propose_messages(messages)
+    elif is_text and {*PAIR_NAMES} <= found.keys() and likely not in (*similar, "text"):
+        hint = PAIR_HINT
     elif likely is not None:
         hint = f"pass {option} {shlex.quote(likely)}"
     return BadRecordError(f"no {kind} {quote(name)} (found: {listed})", hint)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.checks import check_options_used, find_input
-from seqpack_cli.corpus.fields import MESSAGES_FIELD, FieldText
+from seqpack_cli.corpus.fields import MESSAGES_FIELD, PAIR_HINT, FieldText
 from seqpack_cli.corpus.find_files import list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
@@ -95,7 +95,8 @@ def _iter_texts(
                 has_text = has_text or bool(texts)
                 yield texts
         except DataError as error:
-            hint = TEXTS_HINT if MESSAGES_FIELD in (error.hint or "") else error.hint
+            has_other_option = any(it in (error.hint or "") for it in (MESSAGES_FIELD, PAIR_HINT))
+            hint = TEXTS_HINT if has_other_option else error.hint
             raise DataError(error.message, hint) from error
     if not has_text:
         raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
