@@ -135,6 +135,7 @@ MAX_THREADS = 4  # of one process: about a third of the work holds Python's lock
 
 PACKED_HINT = "write one record per sequence, with a mask of 0 and 1"
 HINT_OF_VALUE = "pass --ignore-field {0}, or --keep {0} to keep it as a column"
+LACKING_HINT = "pass --ignore-field {0}, or import records without it into a store of their own"
 HOLE_HINT = "write the record without padding between its tokens"
 RANGE_HINT = (
     "pass the --tokenizer or --vocab-size that the ids are of, or --on-bad-record skip to leave "
@@ -601,7 +602,8 @@ def _join_lists(field: Field, column: Any) -> tuple[np.ndarray, np.ndarray]:
     value, what = column[0], f"field {quote(field.name)}"
     if type(value) is not list:
         found = "missing or null" if value is None else quote_value(value)
-        hint = HINT_OF_VALUE.format(field.name) if field.is_optional else SKIP_HINT
+        hint = HINT_OF_VALUE if value is not None else LACKING_HINT
+        hint = hint.format(field.name) if field.is_optional else SKIP_HINT
         raise BadRecordError(f"{what} is {found}, expected a list of integers", hint)
     for number, entry in enumerate(value, 1):
         if type(entry) not in kinds or not -(2**63) <= entry < 2**63:
