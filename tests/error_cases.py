@@ -69,6 +69,7 @@ FILES: dict[str, str | bytes] = {
     "data.json": '{"data": [{"text": "ab"}]}',
     "a.csv": "text,lang\nab,de\n",
     "wide.csv": "text,lang\nab,de,x\n",
+    "open.csv": 'text,lang\nab,de\n"cd,de\nef,de\n',
     "twice.csv": "text,text\na,b\n",
     "false.parquet": "text",
     "false.arrow": "text",

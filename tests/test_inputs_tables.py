@@ -150,7 +150,7 @@ def test_rows_that_no_writer_makes_are_read(tmp_path: Path, data: str, texts: li
         ('text,id\n"a\na",1\n\nb,2,3\nc,3\n', "5: 3 fields, expected 2"),
         ("text,id\na,1\nb\n", "3: 1 fields, expected 2"),
         ('text,id\na,1\n"b"b,2\n', "3: not CSV"),
-        ('text,id\na,1\n"b,2\nc,3\n', "3: not CSV"),
+        ('text,id\na,1\n"b,2\nc,3\n', "3: a quotation mark opens a value of 2 lines"),
         ("text\na\rb\nc\n", "2: not CSV"),
         ("body,id\na,1\n", "1: no column 'text' (found: 'body', 'id')"),
         ("\ntext\na\n", "1: no column 'text' (found: none)"),

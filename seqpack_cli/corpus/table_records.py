@@ -47,6 +47,7 @@ MAX_FIELD = 2**31 - 1  # the limit of the csv module
 
 # The fields of a row of CSV that are read, none of a blank line, or why there are none; its line,
 # and the byte at which it begins.
+CLOSE_HINT = "close the value with a quotation mark, or write one inside a text as two"
 CsvRow = tuple[list[str] | BadRecordError, int, int]
 
 
@@ -553,10 +554,15 @@ def iter_csv_records(
             row = next(reader, None)
         except csv.Error as error:
             place = f"{source.path}:{line}"
-            if "field limit" in str(error):
-                if rows:  # an error in an earlier row comes first
-                    yield _make_csv_records(rows, num_bytes, source, fields, limit)
+            is_large, num_lines = "field limit" in str(error), reader.line_num - line + 1
+            is_open = num_lines > 1 and "unexpected end" in str(error)
+            if rows and (is_large or is_open):  # an error in an earlier row comes first
+                yield _make_csv_records(rows, num_bytes, source, fields, limit)
+            if is_large:
                 raise oversized_error(place, limit) from error
+            if is_open:  # skipping it would lose all rows behind it
+                what = f"a quotation mark opens a value of {num_lines:,} lines that nothing closes"
+                raise DataError(f"{place}: {what}", CLOSE_HINT) from error
             if places is None:
                 raise DataError(f"{place}: not CSV ({error})") from error
             values = BadRecordError(f"not CSV ({error})")

@@ -160,7 +160,8 @@ def suggest_name(place: str | Place) -> str:
 
     path = Path(str(place))
     with contextlib.suppress(OSError, ValueError):  # a URL has no parent here
-        others = [each.name for each in path.parent.iterdir() if each.name != path.name]
+        beside = (each for each in path.parent.iterdir() if each.name != path.name)
+        others = [each.name for each in beside if not (each / LOCK_NAME).exists()]
         near = difflib.get_close_matches(path.name, others, 1, 0.75)  # less: only the suffix
         return "".join(f"; did you mean {path.with_name(name)}?" for name in near)
     return ""

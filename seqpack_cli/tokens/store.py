@@ -579,7 +579,7 @@ def _check_folders(folders: Sequence[StoreFolder], twin_hint: str) -> None:
             again = shlex.quote(str(without.path)), shlex.quote(str(other.path / "tokenizer.json"))
             raise OptionError(
                 f"{without.path}: no tokenizer, {other.path} has one",
-                hint=f"import {again[0]} again with --tokenizer {again[1]}",
+                hint=f"import the files of {again[0]} again with --tokenizer {again[1]}",
             )
         if found != expected:
             raise OptionError(
