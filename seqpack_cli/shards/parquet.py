@@ -21,6 +21,7 @@ from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues
 
 FOOTER_BYTES = 32 << 20  # about 100 for each column of a row group: 300 million short sequences
@@ -134,28 +135,21 @@ def make_lists(pa: Any, values: Any, offsets: np.ndarray, *, may_miss: bool = Fa
     return pa.ListArray.from_arrays(starts, values, type=pa.list_(item))
 
 
-def make_column(pa: Any, column: Column, values: Any, offsets: np.ndarray) -> Any:
+def make_column(pa: Any, column: Column, values: Values, offsets: np.ndarray) -> Any:
     """Return a column of the token stores: classes by their names, null for none.
 
     Args:
-        values: one for each sequence or each token; an array, `TextValues`, or a list as
-            `Column.spell` returns it.
+        values: one for each sequence or each token.
         offsets: of the sequences.
     """
-    if column.is_text:
-        kind = pa.large_string()
-    elif column.class_names is None:
-        kind = pa.from_numpy_dtype(column.dtype)
-    else:
-        kind = pa.array(column.class_names or [""]).type
     if isinstance(values, TextValues):
         first, last = int(values.offsets[0]), int(values.offsets[-1])
         data = np.ascontiguousarray(values.data[first:last])
         buffers = [None, pa.py_buffer(values.offsets - first), pa.py_buffer(data)]
-        array = pa.Array.from_buffers(kind, len(values), buffers)
-    elif column.class_names is None or isinstance(values, list):
-        array = pa.array(values, type=kind)
+        array = pa.Array.from_buffers(pa.large_string(), len(values), buffers)
+    elif column.class_names is None:
+        array = pa.array(values)
     else:
-        names = pa.array(column.class_names, type=kind)
+        names = pa.array(column.class_names or [""])
         array = names.take(pa.array(values, mask=values < 0))
     return make_lists(pa, array, offsets, may_miss=True) if column.is_per_token else array
