@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,13 @@ from seqpack_cli.files.outputs import (
     foreign_error,
     parse_file,
     publish_alone,
+    publish_files,
 )
 from seqpack_cli.files.places import CreateFile, Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.parquet import (
     import_pyarrow,
@@ -68,7 +69,8 @@ from seqpack_cli.tokens.store import TokenStore, open_store
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
 OTHER_FOLDER = "choose another -o"
 PARQUET = make_kind("export")
-PARQUET_NAME = re.compile(r"part-\d{5,}\.parquet")
+PARQUET_NAME = "part-{:05d}.parquet"
+PARQUET_PATTERN = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000  # of a Parquet file
 NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
@@ -145,7 +147,7 @@ class _Task:
 
     def check_no_source(self, path: Place) -> None:
         """Raise FolderError if a file to write is an input of the source."""
-        check_no_source(path, self.source.path, self.source.manifest)
+        check_no_source(path, self.source)
 
     def tell_lost_columns(self, format_name: str, *, has_targets: bool = False) -> None:
         """Say which columns a format does not have."""
@@ -203,58 +205,56 @@ def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[tuple[Block, 
 def _export_parquet(task: _Task) -> dict[str, Any]:
     """Write a folder of Parquet files, for readers of Hugging Face datasets."""
     output, source = parse_place(task.output), task.source
-    pa = import_pyarrow(output)
-    tables = _iter_tables(pa, task)
+    import_pyarrow()  # before any work
+    tables = _iter_tables(task)
     if isinstance(source, ShardSet):
         rules = LAYOUTS[source.layout]
         if rules.shares_rows and not rules.carries_state:  # streams have no rows of their own
-            tables = _iter_packed_tables(pa, source, task)
+            tables = _iter_packed_tables(source, task)
     digest = source.digest if isinstance(source, TokenStore) else source.folder.digest
     about = {"source_format": source.manifest["format"], "source_blake3": digest}
-    counts, files = {"num_rows": 0, "num_tokens": 0}, dict[str, HashingWriter]()
-    with _folder_of_files(task, output, files) as create:
+    counts, files = {"num_rows": 0, "num_tokens": 0}, list[HashingWriter]()
+    with _folder_of_files(task, output) as create:
 
-        def find_file(table: Any) -> str:
-            """Count a table; return the name of its file, a new one if the last is full."""
+        def find_file(table: Any) -> HashingWriter:
+            """Count a table; return its file, a new one if the last is full."""
             counts["num_rows"] += table.num_rows
             counts["num_tokens"] += len(table.column("input_ids").chunk(0).values)
-            last = [*files.values()][-1:]
-            if not last or last[0].num_bytes + table.nbytes > MAX_FILE_BYTES:
-                name = f"part-{len(files):05d}.parquet"
-                files[name] = create(name)
-            return [*files][-1]
+            if not files or files[-1].num_bytes + table.nbytes > MAX_FILE_BYTES:
+                files.append(create(PARQUET_NAME.format(len(files))))
+            return files[-1]
 
-        for name, some in groupby(tables, find_file):
-            write_parquet(files[name].write, some, "export", about)
-    return {**counts, "files": [str(output / name) for name in files]}
+        for file, some in groupby(tables, find_file):
+            write_parquet(file.write, some, "export", about)
+    names = map(PARQUET_NAME.format, range(len(files)))
+    return {**counts, "files": [str(output / name) for name in names]}
 
 
-def _iter_tables(pa: Any, task: _Task) -> Iterator[Any]:
+def _iter_tables(task: _Task) -> Iterator[Any]:
     """Yield tables of one row for each sequence."""
     store = task.source
-    hint, has_documents = "pack again with --drop-column {}", False
-    if isinstance(store, TokenStore):
-        hint = "pack it, export the shards, and pass pack --drop-column {}"
-        counts = map(store.count_sequences, range(store.num_parts))
-        has_documents = not all((each == 1).all() for each in counts)
+    has_documents = isinstance(store, TokenStore) and any(
+        (store.count_sequences(number) != 1).any() for number in range(store.num_parts)
+    )
     for block, documents in task.iter_blocks():
         ids, offsets = block.ids.astype(np.int32), to_offsets(block.lengths)
         labels = _make_labels(ids, block.columns.get(TARGETS))
         arrays = [
-            ("input_ids", make_lists(pa, ids, offsets)),
-            ("attention_mask", make_lists(pa, np.ones(len(ids), np.int8), offsets)),
-            ("labels", make_lists(pa, labels, offsets)),
+            ("input_ids", make_lists(ids, offsets)),
+            ("attention_mask", make_lists(np.ones(len(ids), np.int8), offsets)),
+            ("labels", make_lists(labels, offsets)),
         ]
         if has_documents:
-            arrays.append(("document", pa.array(documents)))
+            arrays.append(("document", import_pyarrow().array(documents)))
         for name, column in store.columns.items():
             if name != TARGETS:
-                array = make_column(pa, column, block.columns[name], offsets)
+                array = make_column(column, block.columns[name], offsets)
                 arrays.append((name, array))
-        yield make_table(pa, arrays, store.path, "export", hint=hint)
+        hint = "pass pack --drop-column {}, and export the shards"
+        yield make_table(arrays, store.path, "export", hint=hint)
 
 
-def _iter_packed_tables(pa: Any, shards: ShardSet, task: _Task) -> Iterator[Any]:
+def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
     """Yield tables of one row for each row that several sequences share, in the shards' order.
 
     Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
@@ -270,7 +270,10 @@ def _iter_packed_tables(pa: Any, shards: ShardSet, task: _Task) -> Iterator[Any]
             is_token = batches.mask_tokens() if batches.layout.has_padding else slice(None)
             ids = batches.tensors["data"][is_token].astype(np.int32)
             lengths = batches.tensors["lengths"]
-            starts, of_rows = to_offsets(lengths), to_offsets(_count_sequences(batches))
+            rows = batches.tensors.get("row_indices", 0)  # 0: a batch is one row
+            rows = rows + batches.batch_of_rows * (np.max(rows) + 1)
+            of_rows = to_offsets(np.unique(rows, return_counts=True)[1])
+            starts = to_offsets(lengths)
             targets = None
             if TARGETS in shards.columns:
                 targets = batches.tensors[shards.columns[TARGETS].tensor_name][is_token]
@@ -278,23 +281,14 @@ def _iter_packed_tables(pa: Any, shards: ShardSet, task: _Task) -> Iterator[Any]
             labels[starts[:-1]] = NO_LABEL
             positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths)
             arrays = [
-                ("input_ids", make_lists(pa, ids, starts[of_rows])),
-                ("labels", make_lists(pa, labels, starts[of_rows])),
-                ("seq_lengths", make_lists(pa, lengths.astype(np.int32), of_rows)),
-                ("position_ids", make_lists(pa, positions.astype(np.int32), starts[of_rows])),
+                ("input_ids", make_lists(ids, starts[of_rows])),
+                ("labels", make_lists(labels, starts[of_rows])),
+                ("seq_lengths", make_lists(lengths.astype(np.int32), of_rows)),
+                ("position_ids", make_lists(positions.astype(np.int32), starts[of_rows])),
             ]
-            yield make_table(pa, arrays, shards.path, "export")
+            yield make_table(arrays, shards.path, "export")
             task.progress.tell(some.stop - some.start, len(ids))
         let_pages_go(shard.tensors["data"])
-
-
-def _count_sequences(batches: ShardArrays) -> np.ndarray:
-    """Count the sequences of each row that has some, int64[rows]."""
-    if "row_indices" not in batches.tensors:  # a batch is one row
-        return batches.num_rows
-    rows, batch_of = batches.tensors["row_indices"], batches.batch_of_rows
-    is_first = (rows[1:] != rows[:-1]) | (batch_of[1:] != batch_of[:-1])
-    return np.diff(np.flatnonzero(np.concatenate([[True], is_first, [True]])))
 
 
 def _make_labels(ids: np.ndarray, targets: Any) -> np.ndarray:
@@ -302,8 +296,8 @@ def _make_labels(ids: np.ndarray, targets: Any) -> np.ndarray:
     return ids if targets is None else np.where(targets, ids, np.int32(NO_LABEL))
 
 
-def _check_folder(task: _Task, output: Place) -> None:
-    """Check that a folder of Parquet files may be written.
+def _check_folder(task: _Task, output: Place) -> list[str]:
+    """Check that a folder of Parquet files may be written; return the names of those to replace.
 
     Raises:
         FolderError: it holds anything, or with `overwrite` anything but files of an export.
@@ -311,51 +305,43 @@ def _check_folder(task: _Task, output: Place) -> None:
     check_outside_runs(output)
     if output.is_symlink() or (at(output).exists() and not output.is_dir()):
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_FOLDER)
-    for path in output.iterdir() if output.is_dir() else ():
-        if TEMP_PATTERN.fullmatch(path.name):
-            continue
-        if not task.overwrite:
-            hint = "choose another -o, or pass --overwrite"
-            raise FolderError(f"{output}: already exists", hint=hint)
-        if not PARQUET_NAME.fullmatch(path.name):
+    inside = output.iterdir() if output.is_dir() else ()
+    found = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
+    if found and not task.overwrite:
+        hint = "choose another -o, or pass --overwrite"
+        raise FolderError(f"{output}: already exists", hint=hint)
+    for path in found:
+        if not PARQUET_PATTERN.fullmatch(path.name):
             raise foreign_error(path, PARQUET, hint=OTHER_FOLDER)
         check_kind(path, PARQUET, hint=OTHER_FOLDER)
         task.check_no_source(path)
+    return [path.name for path in found]
 
 
 @contextlib.contextmanager
-def _folder_of_files(
-    task: _Task, output: Place, files: Mapping[str, HashingWriter]
-) -> Iterator[CreateFile]:
+def _folder_of_files(task: _Task, output: Place) -> Iterator[CreateFile]:
     """Yield a function that creates files of a folder, which appear when the block ends.
 
     A new folder on a disk is written beside its place and renamed. In a folder that exists, and in
     an object store, files appear one after another, when those of an earlier export are removed.
-
-    Args:
-        files: those that were created, by name.
     """
-    _check_folder(task, output)
-    folder = output
-    if isinstance(output, Path) and not output.exists():
-        folder = disk.name_temporary(output)
-        if output.parent.is_dir():
-            at(output.parent).remove_left_overs(output.name)
-    made = at(folder).make_folder()
+    check, folder, beside = partial(_check_folder, task, output), output, output.parent
+    check()
+    is_new = isinstance(output, Path) and not output.exists()
+    made = at(beside if is_new else output).make_folder()
     try:
+        if isinstance(output, Path) and is_new:
+            at(beside).remove_left_overs(output.name)
+            folder = disk.name_temporary(output)
+            at(folder).make_folder()
         at(folder).remove_left_overs()
-        with at(folder).temporary_files() as create:
+        with publish_files(folder, check, replace=task.overwrite) as create:
             yield create
-            _check_folder(task, output)  # the work may have taken hours
-            names = [path.name for path in folder.iterdir()]
-            at(folder).remove_files(filter(PARQUET_NAME.fullmatch, names))
-            for name, file in files.items():
-                at(folder / name).move_in(file)
-            if folder != output:
-                disk.rename(Path(str(folder)), Path(str(output)))
+        if isinstance(folder, Path) and is_new:
+            disk.rename(folder, Path(str(output)))
     except BaseException:
-        if folder != output:
-            at(folder).remove_files(files)
+        if is_new:
+            at(beside).remove_left_overs(output.name)
         disk.remove_folders(made)  # only if they are empty
         raise
 
@@ -372,15 +358,11 @@ def _export_megatron(task: _Task) -> dict[str, Any]:
             hint=f"-o {prefix.with_name(prefix.name[:-4] or 'dataset')}",
         )
     data, index = (prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
-    task.check_no_source(data)
-    task.check_no_source(index)
-    _check_pair(data, index, overwrite=task.overwrite)
     task.tell_lost_columns("an indexed dataset")
-    for path in (data, index):
-        at(path.parent).remove_left_overs(path.name)
     lengths = list[np.ndarray]()
-    with at(prefix.parent).temporary_files() as create:
-        data_file, index_file = create(data.name), create(index.name)
+    check = partial(_check_pair, task, data, index)
+    with publish_files(prefix.parent, check, replace=task.overwrite) as create:
+        index_file, data_file = create(index.name), create(data.name)
         for block, _ in task.iter_blocks():
             data_file.write(np.ascontiguousarray(block.ids))
             lengths.append(block.lengths)
@@ -391,11 +373,6 @@ def _export_megatron(task: _Task) -> dict[str, Any]:
             num_sequences = np.concatenate([*map(source.count_sequences, parts)])
         dtype = source.manifest["dtype"]
         write_index(index_file, lengths=all_lengths, num_sequences=num_sequences, dtype=dtype)
-        _check_pair(data, index, overwrite=task.overwrite)  # the work may have taken hours
-        if task.overwrite:  # ids must never lie beside another index than their own
-            at(data.parent).remove_files([data.name])
-        at(index).move_in(index_file, replace=task.overwrite)
-        at(data).move_in(data_file, replace=False)
     return {
         "num_documents": len(num_sequences),
         "num_sequences": len(all_lengths),
@@ -404,15 +381,24 @@ def _export_megatron(task: _Task) -> dict[str, Any]:
     }
 
 
-def _check_pair(data: Place, index: Place, *, overwrite: bool) -> None:
-    """Check that both files of an indexed dataset may be written; ids are known by their index."""
+def _check_pair(task: _Task, data: Place, index: Place) -> list[str]:
+    """Check that both files of an indexed dataset may be written; ids are known by their index.
+
+    Returns:
+        The name of the ids: they must never lie beside another index than their own.
+    """
+    task.check_no_source(data)
+    task.check_no_source(index)
     check_new_name(data)
-    check_target(index, INDEX, overwrite=overwrite)
-    if at(data).exists() and not (overwrite and at(index).exists()):
+    check_target(index, INDEX, overwrite=task.overwrite)
+    if not at(data).exists():
+        return []
+    if not (task.overwrite and at(index).exists()):
         raise FolderError(
             f"{data}: already exists, without {index.name} beside it; other files are not replaced",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
+    return [data.name]
 
 
 def _export_nanogpt(task: _Task) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import OTHER_NAME, FileKind, parse_file, publish_alone
-from seqpack_cli.files.places import Place, find_place
+from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
@@ -62,6 +62,9 @@ class Block(NamedTuple):
     ids: np.ndarray  # [S]
     lengths: np.ndarray  # int64[N]
     columns: dict[str, Values]  # by name, each of N or S values
+
+
+Decode = Callable[..., list[str]]
 
 
 @dataclass(slots=True)  # not frozen: it takes a third of the time
@@ -107,16 +110,17 @@ def unpack(
     """
     check_choice("file_format", file_format, KINDS)
     check_choice("side", side, (None, *SIDES))
-    opened, path = choose_side(open_shards(shards), side), parse_file(output)
+    whole, path = open_shards(shards), parse_file(output)
+    chosen = choose_side(whole, side)
     if path.suffix == ".parquet" and file_format != "parquet":
         raise OptionError(
             f"{path}: named like a Parquet file, --format is {file_format}",
             hint="pass --format parquet, or choose another -o",
         )
-    check_no_source(path, opened.path, opened.manifest)
+    check_no_source(path, whole)
     with publish_alone(path, KINDS[file_format], overwrite=overwrite) as file:
         return write_sequences(
-            opened, file.write, as_text=as_text, file_format=file_format, progress=progress
+            chosen, file.write, as_text=as_text, file_format=file_format, progress=progress
         )
 
 
@@ -134,22 +138,20 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
     return chosen
 
 
-def check_no_source(path: Place, folder: Place, manifest: Mapping[str, Any]) -> None:
-    """Raise FolderError if a file is an input of a token store, or of the stores of shards.
-
-    Args:
-        manifest: of the store or the shards in the folder.
-    """
+def check_no_source(path: Place, source: TokenStore | ShardSet) -> None:
+    """Raise FolderError if a file is an input of a token store, or of the stores of shards."""
     if not isinstance(path, Path) or not path.exists():
         return
-    sides = [manifest, manifest.get("decoder") or {}]
-    manifests = [manifest]
-    for store in chain.from_iterable(each.get("stores", ()) for each in sides):
-        with contextlib.suppress(SeqpackError):  # it may be elsewhere
-            manifests.append(read_json(find_place(folder, store["path"]) / MANIFEST_NAME))
-    for source in chain.from_iterable(each.get("sources", ()) for each in manifests):
+    folders: list[Place | None] = [source.path]
+    if isinstance(source, ShardSet):  # whose stores may be elsewhere
+        folders = [folder for side in source.sides for folder in side.find_stores()]
+    sources = list[dict[str, Any]]()
+    for folder in folders:
+        with contextlib.suppress(SeqpackError):
+            sources += read_json(folder / MANIFEST_NAME)["sources"] if folder else ()
+    for each in sources:
         with contextlib.suppress(OSError, ValueError):
-            if Path(source["path"]).samefile(path):
+            if path.samefile(each["path"]):
                 raise FolderError(
                     f"{path}: an input of the token store, which is not replaced", hint=OTHER_NAME
                 )
@@ -171,18 +173,18 @@ def write_sequences(
     sides = shards.sides
     if len(sides) > 1:
         check_pairs(shards)
-    decoders = [open_decoder(side.read_tokenizer_json()) for side in sides if as_text]
+    decoders = [open_decoder(side.read_tokenizer_json()) if as_text else None for side in sides]
     read = iter_blocks(sides, LIMITS.ids_per_block, progress or Progress())
     blocks = ([*map(drop_overlaps, sides, some)] for some in read)
     if file_format == "parquet":
-        pa = import_pyarrow(shards.path)
-        tables = (_make_rows_table(pa, sides, some, decoders) for some in blocks)
+        tables = (_make_rows_table(sides, some, decoders) for some in blocks)
         return write_parquet(write, tables, "unpack", {})
     num_rows = 0
     for some in blocks:
-        rows = zip(*map(_iter_sequences, sides, some), strict=True)
+        rows = zip(*map(_iter_rows, sides, some, decoders), strict=True)
         while group := [*islice(rows, LIMITS.texts_per_write)]:
-            write(_spell_lines(group, decoders))
+            whole = (first | dict(zip([DECODER], others, strict=False)) for first, *others in group)
+            write(b"".join(encode_json(row) + b"\n" for row in whole))
             num_rows += len(group)
     return num_rows
 
@@ -227,51 +229,35 @@ def _iter_sequences(shards: ShardSet, block: Block) -> Iterator[UnpackedSequence
         yield UnpackedSequence(index, block.ids[cells[row]], found)
 
 
-def _spell_lines(
-    rows: list[tuple[UnpackedSequence, ...]], decoders: Sequence[Callable[..., list[str]]]
-) -> bytes:
-    """Return one JSON line for each row: `index`, `ids` or `text`, `columns`, `decoder`."""
-    sides = list[list[dict[str, Any]]]()
-    for number, sequences in enumerate(zip(*rows, strict=True)):
-        ids = [each.ids for each in sequences]
-        name = "text" if decoders else "ids"
-        values = decoders[number](ids) if decoders else [each.tolist() for each in ids]
-        sides.append(
-            [
-                {"index": each.index, name: value}
-                | ({"columns": each.columns} if each.columns else {})
-                for each, value in zip(sequences, values, strict=True)
-            ]
-        )
-    for row, decoder in zip(*sides, strict=True) if len(sides) > 1 else ():
-        row[DECODER] = decoder
-    return b"".join(encode_json(row) + b"\n" for row in sides[0])
+def _iter_rows(side: ShardSet, block: Block, decode: Decode | None) -> Iterator[dict[str, Any]]:
+    """Yield the JSON of each sequence: `index`, `ids` or `text`, and `columns` if there are any."""
+    ids = np.split(block.ids, np.cumsum(block.lengths)[:-1])
+    name, values = ("text", decode(ids)) if decode else ("ids", map(np.ndarray.tolist, ids))
+    for each, value in zip(_iter_sequences(side, block), values, strict=True):
+        columns = {"columns": each.columns} if each.columns else {}
+        yield {"index": each.index, name: value, **columns}
 
 
 def _make_rows_table(
-    pa: Any,
-    sides: Sequence[ShardSet],
-    blocks: Sequence[Block],
-    decoders: Sequence[Callable[..., list[str]]],
+    sides: Sequence[ShardSet], blocks: Sequence[Block], decoders: Sequence[Decode | None]
 ) -> Any:
     """Return a table of `index`, `ids` or `text`, and the columns, of each side.
 
     Raises:
         OptionError: a column has one of these names.
     """
-    arrays = list[tuple[str, Any]]()
-    for number, (side, block) in enumerate(zip(sides, blocks, strict=True)):
-        prefix, offsets = PREFIX * number, to_offsets(block.lengths)
-        made = {"index": pa.array(block.indices)}
-        if decoders:
-            texts = decoders[number](np.split(block.ids, offsets[1:-1]))
-            made["text"] = pa.array(texts, pa.large_string())
+    pa, arrays = import_pyarrow(), list[tuple[str, Any]]()
+    for prefix, side, block, decode in zip(("", PREFIX), sides, blocks, decoders, strict=False):
+        offsets = to_offsets(block.lengths)
+        arrays.append((f"{prefix}index", pa.array(block.indices)))
+        if decode:
+            texts = pa.array(decode(np.split(block.ids, offsets[1:-1])), pa.large_string())
+            arrays.append((f"{prefix}text", texts))
         else:
-            made["ids"] = make_lists(pa, block.ids.astype(np.int32), offsets)
-        arrays += [(prefix + name, array) for name, array in made.items()]
+            arrays.append((f"{prefix}ids", make_lists(block.ids.astype(np.int32), offsets)))
         for name, values in block.columns.items():
-            arrays.append((prefix + name, make_column(pa, side.columns[name], values, offsets)))
-    return make_table(pa, arrays, sides[0].path, "unpack", hint="pass --format jsonl")
+            arrays.append((prefix + name, make_column(side.columns[name], values, offsets)))
+    return make_table(arrays, sides[0].path, "unpack", hint="pass --format jsonl")
 
 
 def iter_unpacked(
