@@ -183,8 +183,9 @@ def write_sequences(
     for some in blocks:
         rows = zip(*map(_iter_rows, sides, some, decoders), strict=True)
         while group := [*islice(rows, LIMITS.texts_per_write)]:
-            whole = (first | dict(zip([DECODER], others, strict=False)) for first, *others in group)
-            write(b"".join(encode_json(row) + b"\n" for row in whole))
+            for row, *others in group:
+                row.update(zip([DECODER], others, strict=False))
+            write(b"".join(encode_json(row) + b"\n" for row, *_ in group))
             num_rows += len(group)
     return num_rows
 
@@ -231,11 +232,15 @@ def _iter_sequences(shards: ShardSet, block: Block) -> Iterator[UnpackedSequence
 
 def _iter_rows(side: ShardSet, block: Block, decode: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the JSON of each sequence: `index`, `ids` or `text`, and `columns` if there are any."""
-    ids = np.split(block.ids, np.cumsum(block.lengths)[:-1])
-    name, values = ("text", decode(ids)) if decode else ("ids", map(np.ndarray.tolist, ids))
-    for each, value in zip(_iter_sequences(side, block), values, strict=True):
-        columns = {"columns": each.columns} if each.columns else {}
-        yield {"index": each.index, name: value, **columns}
+    sequences, name = _iter_sequences(side, block), "text" if decode else "ids"
+    while group := [*islice(sequences, LIMITS.texts_per_write)]:
+        ids = [each.ids for each in group]
+        values = decode(ids) if decode else [each.tolist() for each in ids]
+        for each, value in zip(group, values, strict=True):
+            row = {"index": each.index, name: value}
+            if each.columns:
+                row["columns"] = each.columns
+            yield row
 
 
 def _make_rows_table(
