@@ -78,19 +78,14 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FolderError(f"{path}: already exists", hint="choose another -o, or pass --overwrite")
-    if at(path).check_size():
-        check_kind(path, kind, hint=OTHER_NAME)
+    if at(path).check_size() and not is_of_kind(path, kind):
+        raise foreign_error(path, kind, hint=OTHER_NAME)
 
 
-def check_kind(path: Place, kind: FileKind, *, hint: str) -> None:
-    """Raise FolderError unless a regular file is of a kind.
-
-    Args:
-        hint: what else to do than to remove it.
-    """
+def is_of_kind(path: Place, kind: FileKind) -> bool:
+    """Return whether a regular file is of a kind."""
     num_bytes = min(at(path).check_size(), kind.max_bytes)
-    if not kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end)):
-        raise foreign_error(path, kind, hint=hint)
+    return kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end))
 
 
 def foreign_error(path: Place, kind: FileKind, *, hint: str) -> FolderError:

@@ -167,7 +167,7 @@ def suggest_name(place: str | Place) -> str:
 
 
 class At:
-    """What can be done at a path or URL."""
+    """What can be done at a path or URL: read, write, list, lock."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -405,6 +405,4 @@ class At:
                     disk.remove_folders([path] if is_folder else [])
 
 
-def at(place: Place) -> At:
-    """Return the operations on a place: read, write, list, lock."""
-    return At(place)
+at = At

@@ -29,10 +29,10 @@ from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import (
     OTHER_NAME,
     FileKind,
-    check_kind,
     check_new_name,
     check_target,
     foreign_error,
+    is_of_kind,
     parse_file,
     publish_alone,
     publish_files,
@@ -144,10 +144,6 @@ class _Task:
         if isinstance(self.source, TokenStore):
             return _iter_store(self.source, self.progress)
         return _iter_shards(self.source, self.progress)
-
-    def check_no_source(self, path: Place) -> None:
-        """Raise FolderError if a file to write is an input of the source."""
-        check_no_source(path, self.source)
 
     def tell_lost_columns(self, format_name: str, *, has_targets: bool = False) -> None:
         """Say which columns a format does not have."""
@@ -311,10 +307,9 @@ def _check_folder(task: _Task, output: Place) -> list[str]:
         hint = "choose another -o, or pass --overwrite"
         raise FolderError(f"{output}: already exists", hint=hint)
     for path in found:
-        if not PARQUET_PATTERN.fullmatch(path.name):
+        if not (PARQUET_PATTERN.fullmatch(path.name) and is_of_kind(path, PARQUET)):
             raise foreign_error(path, PARQUET, hint=OTHER_FOLDER)
-        check_kind(path, PARQUET, hint=OTHER_FOLDER)
-        task.check_no_source(path)
+        check_no_source(path, task.source)
     return [path.name for path in found]
 
 
@@ -387,8 +382,8 @@ def _check_pair(task: _Task, data: Place, index: Place) -> list[str]:
     Returns:
         The name of the ids: they must never lie beside another index than their own.
     """
-    task.check_no_source(data)
-    task.check_no_source(index)
+    check_no_source(data, task.source)
+    check_no_source(index, task.source)
     check_new_name(data)
     check_target(index, INDEX, overwrite=task.overwrite)
     if not at(data).exists():
@@ -415,7 +410,7 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
         max_bytes=2,
         at_end=True,
     )
-    task.check_no_source(output)
+    check_no_source(output, task.source)
     names = ("documents", "tokens", "end_tokens_added", "end_tokens_inside")
     counts = dict.fromkeys((f"num_{name}" for name in names), 0)
     with publish_alone(output, end, overwrite=task.overwrite) as file:
