@@ -157,6 +157,15 @@ def test_inputs_of_the_store_are_not_replaced(folder: Path) -> None:
     assert run("unpack", "packed", "--text", "-o", lines, "--overwrite").exit_code == 0
 
 
+def test_inputs_of_the_other_side_are_not_replaced(folder: Path) -> None:
+    lines = folder / "made" / "rows"
+    assert run("unpack", "shards", "--text", "-o", lines).exit_code == 0
+    assert run("tokenize", lines, "--format", "jsonl", "-o", "written", *ONE).exit_code == 0
+    assert run("pack", "tokens", "--decoder", "written", "-o", "pairs", *ONE).exit_code == 0
+    for side in ("encoder", "decoder"):
+        refuse_input(("unpack", "pairs", "--side", side, "-o", lines), lines)
+
+
 def test_an_empty_working_folder_can_be_the_output(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

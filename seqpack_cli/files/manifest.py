@@ -33,11 +33,14 @@ FORMAT_FIELD = re.compile(
 HEAD_BYTES = 256
 FAILURE = "failure"  # field of a plan: the error that ended the run
 MAX_FAILURE = 1000  # characters of the error to show
+FORMAT_OF_TOKENS = "seqpack.tokens"
+FORMAT_OF_SHARDS = "seqpack.shards"
+FORMAT_OF_SPLITS = "seqpack.splits"
 # The command that writes each format, and the pieces that it finishes one by one.
 WRITERS = {
-    "seqpack.tokens": ("tokenize", "part"),
-    "seqpack.shards": ("pack", "shard"),
-    "seqpack.splits": ("pack --split", "split"),
+    FORMAT_OF_TOKENS: ("tokenize", "part"),
+    FORMAT_OF_SHARDS: ("pack", "shard"),
+    FORMAT_OF_SPLITS: ("pack --split", "split"),
 }
 IDS_SUFFIXES = (".bin", ".idx", ".npy", ".parquet", ".arrow", ".jsonl", ".json")
 SAVED_DATASET = "dataset_info.json"
@@ -175,7 +178,7 @@ def _unfinished_error(folder: Place) -> FolderError:
     names = [path.name for path in folder.iterdir() if not TEMP_PATTERN.fullmatch(path.name)]
     has_plan = PLAN_NAME in names
     run = folder if has_plan else folder.resolve().parent  # a split has the plan of its run
-    is_split = not has_plan and find_format(run, PLAN_NAME) == "seqpack.splits"
+    is_split = not has_plan and find_format(run, PLAN_NAME) == FORMAT_OF_SPLITS
     if not has_plan and not is_split:
         return FolderError(
             f"{folder}: no {MANIFEST_NAME}, expected a token store or shards",
@@ -215,16 +218,17 @@ def _find_writer(found: dict[str, Any]) -> tuple[str, str]:
 
 
 def _other_format_hint(manifest: dict[str, Any], folder: Place, *, wanted: str) -> str | None:
-    hints = {
-        "seqpack.tokens": "this is a token store: run seqpack pack on it first",
-        "seqpack.shards": "these are shards: pass the token store they were packed from",
-        "seqpack.splits": "these are splits: pass the token store they were packed from",
-    }
-    if wanted == "seqpack.shards" and "splits" in manifest:
+    found = str(manifest.get("format"))
+    if wanted == FORMAT_OF_SHARDS and "splits" in manifest:
         with contextlib.suppress(SeqpackError, KeyError, TypeError, IndexError):  # if damaged
             name = check_name(manifest["splits"][0]["name"], source=folder)
             return f"these are splits: name one of them, such as {folder / name}"
-    return hints.get(str(manifest.get("format")))
+    if found == FORMAT_OF_TOKENS:
+        return "this is a token store: run seqpack pack on it first"
+    if found in (FORMAT_OF_SHARDS, FORMAT_OF_SPLITS):
+        noun = found.removeprefix("seqpack.")
+        return f"these are {noun}: pass the token store they were packed from"
+    return None
 
 
 class OpenedFolder:

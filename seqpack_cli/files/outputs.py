@@ -7,8 +7,9 @@ outside every store and shard folder. This is checked before the work begins and
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.files.disk import HashingWriter
 from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.objects import AnyPath
-from seqpack_cli.files.places import Place, at, parse_place, suggest_name
+from seqpack_cli.files.places import CreateFile, Place, at, parse_place, suggest_name
 
 HEAD_BYTES = 4096
 OTHER_NAME = "choose another name"
@@ -77,19 +78,14 @@ def check_target(path: Place, kind: FileKind, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FolderError(f"{path}: already exists", hint="choose another -o, or pass --overwrite")
-    if at(path).check_size():
-        check_kind(path, kind, hint=OTHER_NAME)
+    if at(path).check_size() and not is_of_kind(path, kind):
+        raise foreign_error(path, kind, hint=OTHER_NAME)
 
 
-def check_kind(path: Place, kind: FileKind, *, hint: str) -> None:
-    """Raise FolderError unless a regular file is of a kind.
-
-    Args:
-        hint: what else to do than to remove it.
-    """
+def is_of_kind(path: Place, kind: FileKind) -> bool:
+    """Return whether a regular file is of a kind."""
     num_bytes = min(at(path).check_size(), kind.max_bytes)
-    if not kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end)):
-        raise foreign_error(path, kind, hint=hint)
+    return kind.matches(at(path).read_some(num_bytes, at_end=kind.at_end))
 
 
 def foreign_error(path: Place, kind: FileKind, *, hint: str) -> FolderError:
@@ -110,8 +106,31 @@ def publish_alone(
         FolderError: the file may not be written, see `check_target`.
         MachineError: the disk is full, read-only, or fails.
     """
-    check_target(path, kind, overwrite=overwrite)
-    at(path.parent).remove_left_overs(path.name)
-    with at(path).publish(replace=overwrite) as writer:
-        yield writer
-        check_target(path, kind, overwrite=overwrite)  # the work may have taken hours
+    check = functools.partial(check_target, path, kind, overwrite=overwrite)
+    with publish_files(path.parent, check, replace=overwrite) as create:
+        yield create(path.name)
+
+
+@contextmanager
+def publish_files(
+    folder: Place, check: Callable[[], Iterable[str] | None], *, replace: bool
+) -> Iterator[CreateFile]:
+    """Yield a function that creates files of a folder, which appear in this order at the end.
+
+    Args:
+        check: raises FolderError if the files may not be written, now or when the work is done;
+            returns the names of files to remove before they appear.
+        replace: whether they may replace files of the same names.
+    """
+    check()
+    files = dict[str, HashingWriter]()
+    with at(folder).temporary_files() as create:
+
+        def create_file(name: str) -> HashingWriter:
+            at(folder).remove_left_overs(name)
+            return files.setdefault(name, create(name))
+
+        yield create_file
+        at(folder).remove_files(check() or ())  # the work may have taken hours
+        for name, file in files.items():
+            at(folder / name).move_in(file, replace=replace)

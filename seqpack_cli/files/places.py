@@ -168,7 +168,7 @@ def suggest_name(place: str | Place) -> str:
 
 
 class At:
-    """What can be done at a path or URL."""
+    """What can be done at a path or URL: read, write, list, lock."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -391,7 +391,7 @@ class At:
         return self.place
 
     def remove_left_overs(self, name: str | None = None) -> None:
-        """Remove what killed writers left in this folder, of one file or of all."""
+        """Remove what killed writers left in this folder, of one file or folder or of all."""
         if isinstance(self.place, Url):
             return  # an interrupted upload leaves nothing
         with disk.naming_writes(self.place):
@@ -399,10 +399,11 @@ class At:
         for temp in filter(None, found):
             if name in (None, temp[1]):
                 with contextlib.suppress(FolderError):  # its owner may just have removed it
-                    look_at(self.place / temp[0])
-                    remove_left_over(self.place / temp[0])
+                    path = self.place / temp[0]
+                    is_folder = stat.S_ISDIR(look_at(path).st_mode) and name is not None
+                    for each in path.iterdir() if is_folder else [path]:
+                        remove_left_over(each)
+                    disk.remove_folders([path] if is_folder else [])
 
 
-def at(place: Place) -> At:
-    """Return the operations on a place: read, write, list, lock."""
-    return At(place)
+at = At

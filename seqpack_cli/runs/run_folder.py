@@ -42,6 +42,9 @@ from seqpack_cli.files.json_files import (
 from seqpack_cli.files.locks import LOCK_NAME
 from seqpack_cli.files.manifest import (
     FAILURE,
+    FORMAT_OF_SHARDS,
+    FORMAT_OF_SPLITS,
+    FORMAT_OF_TOKENS,
     MANIFEST_NAME,
     RECEIPT_PATTERN,
     RUN_NAMES,
@@ -61,11 +64,10 @@ KEEPING_HINT = (
 )
 SAME_COMMAND_HINT = "choose another -o; --overwrite only replaces what the same command wrote"
 REMOVE_HINT = "remove them yourself if they are not needed, or choose another -o"
-FORMAT_OF_SHARDS, FORMAT_OF_SPLITS = "seqpack.shards", "seqpack.splits"
 REPLACED = "replaced"  # field of a plan of splits: earlier splits that no longer exist
 COMMON_NAMES = r"(manifest|plan|run|tokenizer)\.json"
 NAMES = {  # of the files that a run writes, by the format of its manifest
-    "seqpack.tokens": rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
+    FORMAT_OF_TOKENS: rf"{COMMON_NAMES}|(rejects|special_tokens)\.jsonl"
     r"|part-\d{5,}\.(bin|idx|columns\.safetensors|json)",
     FORMAT_OF_SHARDS: rf"{COMMON_NAMES}|decoder\.tokenizer\.json"
     r"|shard-\d{5,}\.(safetensors|json)",

@@ -1,7 +1,7 @@
 """Write a token store or shards as files that other trainers read: `export`.
 
 Sequences come in blocks of about four million ids: of a store views of its files, of shards taken
-apart as by `unpack`, 7 us a sequence. Shards whose rows hold several sequences keep them in
+apart as by `unpack`. Shards whose rows hold several sequences keep them in
 Parquet. Every file of the source is compared with its checksum before it is read.
 """
 
@@ -12,9 +12,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,26 +23,25 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.locks import remove_left_over
 from seqpack_cli.files.manifest import check_outside_runs, find_format
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import (
     OTHER_NAME,
     FileKind,
-    check_kind,
     check_new_name,
     check_target,
     foreign_error,
+    is_of_kind,
     parse_file,
     publish_alone,
+    publish_files,
 )
-from seqpack_cli.files.places import Place, at, parse_place
+from seqpack_cli.files.places import CreateFile, Place, at, parse_place
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.arrays import ShardArrays
 from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.parquet import (
     import_pyarrow,
@@ -54,26 +54,28 @@ from seqpack_cli.shards.parquet import (
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.unpack import (
+    Block,
     check_no_source,
-    cut_groups,
     cut_rows,
-    iter_unpacked,
-    join_sequences,
+    drop_overlaps,
+    iter_blocks,
     open_sound,
-    overlap_error,
 )
-from seqpack_cli.tokens.columns import OVERLAP, TARGETS
+from seqpack_cli.tokens.columns import TARGETS
+from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.part_files import MAGIC, write_index
 from seqpack_cli.tokens.store import TokenStore, open_store
 
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
 OTHER_FOLDER = "choose another -o"
 PARQUET = make_kind("export")
-PARQUET_NAME = re.compile(r"part-\d{5,}\.parquet")
+PARQUET_NAME = "part-{:05d}.parquet"
+PARQUET_PATTERN = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000  # of a Parquet file
 NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
 FLAT = np.dtype("<u2")  # of nanoGPT's ids
+END: list[Any] = [(None, [-1])]  # after the last block: no sequence of a document
 OTHER_FORMATS = "pass --to megatron or --to parquet"
 
 
@@ -127,16 +129,6 @@ def _open_source(path: AnyPath) -> TokenStore | ShardSet:
     return shards
 
 
-class Block(NamedTuple):
-    """Some consecutive sequences."""
-
-    ids: np.ndarray  # [S]
-    lengths: np.ndarray  # int64[N]
-    indices: np.ndarray  # int64[N], of the sequences in the token stores
-    documents: np.ndarray  # int64[N], the document of each sequence, rising
-    columns: Mapping[str, Any]  # N or S values by name: Values, or a list
-
-
 @dataclass(frozen=True)
 class _Task:
     """One export."""
@@ -147,21 +139,15 @@ class _Task:
     eos: int | None
     progress: Progress
 
-    def iter_blocks(self) -> Iterator[Block]:
-        """Yield all sequences, in the order of the token stores."""
-        source, progress = self.source, self.progress
-        if isinstance(source, TokenStore):
-            return _iter_store(source, progress)
-        return _iter_shards(source, progress)
+    def iter_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
+        """Yield all sequences in the order of the token stores, and the document of each."""
+        if isinstance(self.source, TokenStore):
+            return _iter_store(self.source, self.progress)
+        return _iter_shards(self.source, self.progress)
 
-    def check_no_source(self, *paths: Place) -> None:
-        """Raise FolderError if one of the files to replace is an input of the source."""
-        for path in paths if self.overwrite else ():
-            check_no_source(path, self.source.path, self.source.manifest)
-
-    def tell_lost_columns(self, format_name: str) -> None:
+    def tell_lost_columns(self, format_name: str, *, has_targets: bool = False) -> None:
         """Say which columns a format does not have."""
-        if TARGETS in self.source.columns:
+        if TARGETS in self.source.columns and not has_targets:
             self.progress.on_notice(f"{format_name} has no targets: every token will be trained")
         others = [name for name in self.source.columns if name != TARGETS]
         if others:
@@ -181,7 +167,7 @@ def _check_files(folder: Place, entries: Sequence[Mapping[str, Any]]) -> None:
             raise FolderError(f"{path}: blake3 differs from the manifest's", hint=CHANGED_HINT)
 
 
-def _iter_store(store: TokenStore, progress: Progress) -> Iterator[Block]:
+def _iter_store(store: TokenStore, progress: Progress) -> Iterator[tuple[Block, np.ndarray]]:
     """Yield the blocks of a token store, none of which has sequences of two parts."""
     progress.on_total(len(store))
     for number, part in enumerate(store.parts):
@@ -192,28 +178,21 @@ def _iter_store(store: TokenStore, progress: Progress) -> Iterator[Block]:
         indices = np.arange(len(lengths)) + store.part_offsets[number]
         for rows in cut_rows(offsets, LIMITS.ids_per_export):
             cells = slice(*offsets[[rows.start, rows.stop]].tolist())
-            columns = dict[str, Any]()
+            columns = dict[str, Values]()
             for name, column in store.columns.items():
                 values = store.view_column(number, name)[cells if column.is_per_token else rows]
                 columns[name] = store.finish_values(number, name, values)
-            yield Block(ids[cells], lengths[rows], indices[rows], documents[rows], columns)
+            yield Block(indices[rows], ids[cells], lengths[rows], columns), documents[rows]
             progress.tell(rows.stop - rows.start, cells.stop - cells.start)
         store.let_pages_go()
 
 
-def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[Block]:
+def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[tuple[Block, np.ndarray]]:
     """Yield the blocks of shards; each sequence counts as a document."""
     _check_files(shards.path, shards.manifest["shards"])
-    rows = zip(iter_unpacked(shards, shards.columns, progress), strict=True)
-    first = 0
-    for group in cut_groups(rows, LIMITS.ids_per_export, LIMITS.sequences_per_block):
-        sequences = [sequence for (sequence,) in group]
-        ids, offsets, columns = join_sequences(sequences, shards.columns)
-        indices = np.array([sequence.index for sequence in sequences])
-        documents = np.arange(first, first + len(group))
-        yield Block(ids, np.diff(offsets), indices, documents, columns)
-        progress.on_tokens(len(ids))
-        first += len(group)
+    for (block,) in iter_blocks([shards], LIMITS.ids_per_export, progress):
+        yield block, block.indices
+        progress.on_tokens(len(block.ids))
 
 
 # Parquet
@@ -222,81 +201,63 @@ def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[Block]:
 def _export_parquet(task: _Task) -> dict[str, Any]:
     """Write a folder of Parquet files, for readers of Hugging Face datasets."""
     output, source = parse_place(task.output), task.source
-    pa = import_pyarrow(output)
-    _check_folder(output, overwrite=task.overwrite)
-    task.check_no_source(*(output.iterdir() if output.is_dir() else ()))
-    tables = _iter_tables(pa, task)
+    import_pyarrow()  # before any work
+    tables = _iter_tables(task)
     if isinstance(source, ShardSet):
         rules = LAYOUTS[source.layout]
         if rules.shares_rows and not rules.carries_state:  # streams have no rows of their own
-            tables = _iter_packed_tables(pa, source, task.progress)
+            tables = _iter_packed_tables(source, task)
     digest = source.digest if isinstance(source, TokenStore) else source.folder.digest
     about = {"source_format": source.manifest["format"], "source_blake3": digest}
-    counts = {"num_rows": 0, "num_tokens": 0}
-    with _folder_of_files(output, overwrite=task.overwrite) as create:
-        names, waiting = list[str](), list(islice(tables, 1))
-        while waiting:
-            names.append(f"part-{len(names):05d}.parquet")
-            file = create(names[-1])
-            filling = _fill_file(file, waiting, tables, counts)
-            write_parquet(file.write, filling, "export", about)
+    counts, files = {"num_rows": 0, "num_tokens": 0}, list[HashingWriter]()
+    with _folder_of_files(task, output) as create:
+
+        def find_file(table: Any) -> HashingWriter:
+            """Count a table; return its file, a new one if the last is full."""
+            counts["num_rows"] += table.num_rows
+            counts["num_tokens"] += len(table.column("input_ids").chunk(0).values)
+            if not files or files[-1].num_bytes + table.nbytes > MAX_FILE_BYTES:
+                files.append(create(PARQUET_NAME.format(len(files))))
+            return files[-1]
+
+        for file, some in groupby(tables, find_file):
+            write_parquet(file.write, some, "export", about)
+    names = map(PARQUET_NAME.format, range(len(files)))
     return {**counts, "files": [str(output / name) for name in names]}
 
 
-def _fill_file(
-    file: HashingWriter, waiting: list[Any], rest: Iterator[Any], counts: dict[str, int]
-) -> Iterator[Any]:
-    """Yield tables until a file is full, and count them.
-
-    Args:
-        waiting: the next table, if there is one; at the end that of the next file.
-        rest: the tables after it.
-    """
-    while waiting:
-        table = waiting.pop()
-        yield table
-        counts["num_rows"] += table.num_rows
-        counts["num_tokens"] += len(table.column("input_ids").chunk(0).values)
-        waiting += islice(rest, 1)
-        if waiting and file.num_bytes + waiting[0].nbytes > MAX_FILE_BYTES:
-            return
-
-
-def _iter_tables(pa: Any, task: _Task) -> Iterator[Any]:
+def _iter_tables(task: _Task) -> Iterator[Any]:
     """Yield tables of one row for each sequence."""
     store = task.source
-    hint, has_documents = "pack again with --drop-column {}", False
-    if isinstance(store, TokenStore):
-        hint = "pack it, export the shards, and pass pack --drop-column {}"
-        counts = map(store.count_sequences, range(store.num_parts))
-        has_documents = not all((each == 1).all() for each in counts)
-    for block in task.iter_blocks():
+    has_documents = isinstance(store, TokenStore) and any(
+        (store.count_sequences(number) != 1).any() for number in range(store.num_parts)
+    )
+    for block, documents in task.iter_blocks():
         ids, offsets = block.ids.astype(np.int32), to_offsets(block.lengths)
         labels = _make_labels(ids, block.columns.get(TARGETS))
         arrays = [
-            ("input_ids", make_lists(pa, ids, offsets)),
-            ("attention_mask", make_lists(pa, np.ones(len(ids), np.int8), offsets)),
-            ("labels", make_lists(pa, labels, offsets)),
+            ("input_ids", make_lists(ids, offsets)),
+            ("attention_mask", make_lists(np.ones(len(ids), np.int8), offsets)),
+            ("labels", make_lists(labels, offsets)),
         ]
         if has_documents:
-            arrays.append(("document", pa.array(block.documents)))
+            arrays.append(("document", import_pyarrow().array(documents)))
         for name, column in store.columns.items():
             if name != TARGETS:
-                array = make_column(pa, column, block.columns[name], offsets)
+                array = make_column(column, block.columns[name], offsets)
                 arrays.append((name, array))
-        yield make_table(pa, arrays, store.path, "export", hint=hint)
+        hint = "pass pack --drop-column {}, and export the shards"
+        yield make_table(arrays, store.path, "export", hint=hint)
 
 
-def _iter_packed_tables(pa: Any, shards: ShardSet, progress: Progress) -> Iterator[Any]:
+def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
     """Yield tables of one row for each row that several sequences share, in the shards' order.
 
     Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
     all padding.
     """
-    others = [name for name in shards.columns if name != TARGETS]
-    if others:
-        progress.on_notice(f"packed rows have no columns: left out {', '.join(others)}")
-    progress.on_total(len(shards))
+    task.tell_lost_columns("a packed row", has_targets=True)
+    task.progress.on_total(len(shards))
     for number, entry in enumerate(shards.manifest["shards"]):
         _check_files(shards.path, [entry])
         shard = open_sound(shards, number)
@@ -305,7 +266,10 @@ def _iter_packed_tables(pa: Any, shards: ShardSet, progress: Progress) -> Iterat
             is_token = batches.mask_tokens() if batches.has_padding else slice(None)
             ids = batches.tensors["data"][is_token].astype(np.int32)
             lengths = batches.tensors["lengths"]
-            starts, of_rows = to_offsets(lengths), to_offsets(_count_sequences(batches))
+            rows = batches.tensors.get("row_indices", 0)  # 0: a batch is one row
+            rows = rows + batches.batch_of_rows * (np.max(rows) + 1)
+            of_rows = to_offsets(np.unique(rows, return_counts=True)[1])
+            starts = to_offsets(lengths)
             targets = None
             if TARGETS in shards.columns:
                 targets = batches.tensors[shards.columns[TARGETS].tensor_name][is_token]
@@ -313,32 +277,23 @@ def _iter_packed_tables(pa: Any, shards: ShardSet, progress: Progress) -> Iterat
             labels[starts[:-1]] = NO_LABEL
             positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths)
             arrays = [
-                ("input_ids", make_lists(pa, ids, starts[of_rows])),
-                ("labels", make_lists(pa, labels, starts[of_rows])),
-                ("seq_lengths", make_lists(pa, lengths.astype(np.int32), of_rows)),
-                ("position_ids", make_lists(pa, positions.astype(np.int32), starts[of_rows])),
+                ("input_ids", make_lists(ids, starts[of_rows])),
+                ("labels", make_lists(labels, starts[of_rows])),
+                ("seq_lengths", make_lists(lengths.astype(np.int32), of_rows)),
+                ("position_ids", make_lists(positions.astype(np.int32), starts[of_rows])),
             ]
-            yield make_table(pa, arrays, shards.path, "export")
-            progress.tell(some.stop - some.start, len(ids))
+            yield make_table(arrays, shards.path, "export")
+            task.progress.tell(some.stop - some.start, len(ids))
         let_pages_go(shard.tensors["data"])
-
-
-def _count_sequences(batches: ShardArrays) -> np.ndarray:
-    """Count the sequences of each row that has some, int64[rows]."""
-    if "row_indices" not in batches.tensors:  # a batch is one row
-        return batches.num_rows
-    rows, batch_of = batches.tensors["row_indices"], batches.batch_of_rows
-    is_first = (rows[1:] != rows[:-1]) | (batch_of[1:] != batch_of[:-1])
-    return np.diff(np.flatnonzero(np.concatenate([[True], is_first, [True]])))
 
 
 def _make_labels(ids: np.ndarray, targets: Any) -> np.ndarray:
     """Return each id, or NO_LABEL where it is not a target."""
-    return ids if targets is None else np.where(np.asarray(targets), ids, np.int32(NO_LABEL))
+    return ids if targets is None else np.where(targets, ids, np.int32(NO_LABEL))
 
 
-def _check_folder(output: Place, *, overwrite: bool) -> None:
-    """Check that a folder of Parquet files may be written.
+def _check_folder(task: _Task, output: Place) -> list[str]:
+    """Check that a folder of Parquet files may be written; return the names of those to replace.
 
     Raises:
         FolderError: it holds anything, or with `overwrite` anything but files of an export.
@@ -348,57 +303,42 @@ def _check_folder(output: Place, *, overwrite: bool) -> None:
         raise FolderError(f"{output}: not a folder, expected one or nothing", hint=OTHER_FOLDER)
     inside = output.iterdir() if output.is_dir() else ()
     found = [path for path in inside if not TEMP_PATTERN.fullmatch(path.name)]
-    if found and not overwrite:
-        raise FolderError(
-            f"{output}: already exists", hint="choose another -o, or pass --overwrite"
-        )
+    if found and not task.overwrite:
+        hint = "choose another -o, or pass --overwrite"
+        raise FolderError(f"{output}: already exists", hint=hint)
     for path in found:
-        if not PARQUET_NAME.fullmatch(path.name):
+        if not (PARQUET_PATTERN.fullmatch(path.name) and is_of_kind(path, PARQUET)):
             raise foreign_error(path, PARQUET, hint=OTHER_FOLDER)
-        check_kind(path, PARQUET, hint=OTHER_FOLDER)
+        check_no_source(path, task.source)
+    return [path.name for path in found]
 
 
 @contextlib.contextmanager
-def _folder_of_files(output: Place, *, overwrite: bool) -> Iterator[Any]:
+def _folder_of_files(task: _Task, output: Place) -> Iterator[CreateFile]:
     """Yield a function that creates files of a folder, which appear when the block ends.
 
     A new folder on a disk is written beside its place and renamed. In a folder that exists, and in
     an object store, files appear one after another, when those of an earlier export are removed.
     """
+    check, folder, beside = partial(_check_folder, task, output), output, output.parent
+    check()
     is_new = isinstance(output, Path) and not output.exists()
-    folder, parent = output, output.parent if is_new else output
-    made = at(parent).make_folder()
-    if isinstance(output, Path) and is_new:
-        _remove_left_folders(output)
-        folder = disk.name_temporary(output)
-        made = [*at(folder).make_folder(), *made]
-    files = dict[str, HashingWriter]()
+    made = at(beside if is_new else output).make_folder()
     try:
+        if isinstance(output, Path) and is_new:
+            at(beside).remove_left_overs(output.name)
+            folder = disk.name_temporary(output)
+            at(folder).make_folder()
         at(folder).remove_left_overs()
-        with at(folder).temporary_files() as create:
-            yield lambda name: files.setdefault(name, create(name))
-            _check_folder(output, overwrite=overwrite)  # the work may have taken hours
-            inside = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-            at(folder).remove_files([name for name in inside if PARQUET_NAME.fullmatch(name)])
-            for name, file in files.items():
-                at(folder / name).move_in(file)
-            if isinstance(folder, Path) and is_new:
-                disk.rename(folder, Path(str(output)))
+        with publish_files(folder, check, replace=task.overwrite) as create:
+            yield create
+        if isinstance(folder, Path) and is_new:
+            disk.rename(folder, Path(str(output)))
     except BaseException:
-        if is_new and folder.is_dir():
-            at(folder).remove_files(files)
+        if is_new:
+            at(beside).remove_left_overs(output.name)
         disk.remove_folders(made)  # only if they are empty
         raise
-
-
-def _remove_left_folders(output: Path) -> None:
-    """Remove the folders beside an output that killed exports of it left."""
-    for folder in output.parent.iterdir():
-        temp = TEMP_PATTERN.fullmatch(folder.name)
-        if temp and temp[1] == output.name and folder.is_dir() and not folder.is_symlink():
-            for path in folder.iterdir():
-                remove_left_over(path)
-            disk.remove_folders([folder])
 
 
 # Files of ids
@@ -413,50 +353,47 @@ def _export_megatron(task: _Task) -> dict[str, Any]:
             hint=f"-o {prefix.with_name(prefix.name[:-4] or 'dataset')}",
         )
     data, index = (prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
-    task.check_no_source(data, index)
-    _check_pair(data, index, overwrite=task.overwrite)
     task.tell_lost_columns("an indexed dataset")
-    for path in (data, index):
-        at(path.parent).remove_left_overs(path.name)
-    lengths, documents = list[np.ndarray](), list[np.ndarray]()
-    with at(prefix.parent).temporary_files() as create:
-        data_file, index_file = create(data.name), create(index.name)
-        for block in task.iter_blocks():
+    lengths = list[np.ndarray]()
+    check = partial(_check_pair, task, data, index)
+    with publish_files(prefix.parent, check, replace=task.overwrite) as create:
+        index_file, data_file = create(index.name), create(data.name)
+        for block, _ in task.iter_blocks():
             data_file.write(np.ascontiguousarray(block.ids))
             lengths.append(block.lengths)
-            documents.append(block.documents)
-        all_lengths, all_documents = np.concatenate(lengths), np.concatenate(documents)
-        num_documents = len(all_lengths)
+        all_lengths = np.concatenate(lengths)
+        num_sequences = np.ones_like(all_lengths)  # of each document
         if isinstance(source, TokenStore):
-            num_documents = source.num_documents
-        write_index(
-            index_file,
-            lengths=all_lengths,
-            num_sequences=np.bincount(all_documents, minlength=num_documents),
-            dtype=source.manifest["dtype"],
-        )
-        _check_pair(data, index, overwrite=task.overwrite)  # the work may have taken hours
-        if task.overwrite:  # ids must never lie beside another index than their own
-            at(data.parent).remove_files([data.name])
-        at(index).move_in(index_file, replace=task.overwrite)
-        at(data).move_in(data_file, replace=False)
+            parts = range(source.num_parts)
+            num_sequences = np.concatenate([*map(source.count_sequences, parts)])
+        dtype = source.manifest["dtype"]
+        write_index(index_file, lengths=all_lengths, num_sequences=num_sequences, dtype=dtype)
     return {
-        "num_documents": num_documents,
+        "num_documents": len(num_sequences),
         "num_sequences": len(all_lengths),
         "num_tokens": int(all_lengths.sum()),
         "files": [str(data), str(index)],
     }
 
 
-def _check_pair(data: Place, index: Place, *, overwrite: bool) -> None:
-    """Check that both files of an indexed dataset may be written; ids are known by their index."""
+def _check_pair(task: _Task, data: Place, index: Place) -> list[str]:
+    """Check that both files of an indexed dataset may be written; ids are known by their index.
+
+    Returns:
+        The name of the ids: they must never lie beside another index than their own.
+    """
+    check_no_source(data, task.source)
+    check_no_source(index, task.source)
     check_new_name(data)
-    check_target(index, INDEX, overwrite=overwrite)
-    if at(data).exists() and not (overwrite and at(index).exists()):
+    check_target(index, INDEX, overwrite=task.overwrite)
+    if not at(data).exists():
+        return []
+    if not (task.overwrite and at(index).exists()):
         raise FolderError(
             f"{data}: already exists, without {index.name} beside it; other files are not replaced",
             hint=f"{OTHER_NAME}, or remove the file yourself",
         )
+    return [data.name]
 
 
 def _export_nanogpt(task: _Task) -> dict[str, Any]:
@@ -473,7 +410,7 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
         max_bytes=2,
         at_end=True,
     )
-    task.check_no_source(output)
+    check_no_source(output, task.source)
     names = ("documents", "tokens", "end_tokens_added", "end_tokens_inside")
     counts = dict.fromkeys((f"num_{name}" for name in names), 0)
     with publish_alone(output, end, overwrite=task.overwrite) as file:
@@ -520,40 +457,23 @@ def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.nda
     Tokens with which a sequence repeats the end of the one before (`tokenize --overlap`) are left
     out, as by `unpack`: documents are whole.
     """
-    path, blocks = task.source.path, task.iter_blocks()
-    block = next(blocks, None)
-    while block is not None:
-        following = next(blocks, None)
-        next_document = -1 if following is None else following.documents[0]
-        is_last = np.append(block.documents[1:], next_document) != block.documents
-        ids, lengths = _drop_overlaps(path, block)
-        if len(ids) and int(ids.max()) > np.iinfo(FLAT).max:
+    source = task.source
+    for (whole, documents), (_, following) in pairwise(chain(task.iter_blocks(), END)):
+        is_last = np.append(documents[1:], following[0]) != documents
+        block = drop_overlaps(source, whole)
+        largest = int(block.ids.max())
+        if largest > np.iinfo(FLAT).max:
             raise DataError(
-                f"{path}: id {int(ids.max()):,} does not fit uint16", hint=OTHER_FORMATS
+                f"{source.path}: id {largest:,} does not fit uint16", hint=OTHER_FORMATS
             )
-        ends = np.cumsum(lengths)[is_last]
-        has_end = ids[ends - 1] == eos
+        ends = np.cumsum(block.lengths)[is_last]
+        has_end = block.ids[ends - 1] == eos
         counts["num_documents"] += len(ends)
-        counts["num_end_tokens_inside"] += int((ids == eos).sum() - has_end.sum())
+        counts["num_end_tokens_inside"] += int((block.ids == eos).sum() - has_end.sum())
         counts["num_end_tokens_added"] += int((~has_end).sum())
-        flat = np.insert(ids.astype(FLAT, copy=False), ends[~has_end], eos)
+        flat = np.insert(block.ids.astype(FLAT, copy=False), ends[~has_end], eos)
         counts["num_tokens"] += len(flat)
         yield flat
-        block = following
-
-
-def _drop_overlaps(path: Place, block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and lengths of sequences without the tokens that they repeat."""
-    if OVERLAP not in block.columns:
-        return block.ids, block.lengths
-    overlaps = np.asarray(block.columns[OVERLAP], np.int64)
-    wrong = np.flatnonzero((overlaps < 0) | (overlaps >= block.lengths))
-    if len(wrong):
-        found = (each[wrong[0]] for each in (block.indices, overlaps, block.lengths))
-        raise overlap_error(path, *map(int, found))
-    lengths = block.lengths - overlaps
-    starts = to_offsets(block.lengths)[:-1] + overlaps
-    return block.ids[expand_ranges(starts, lengths)], lengths
 
 
 FORMATS = {"parquet": _export_parquet, "megatron": _export_megatron, "nanogpt": _export_nanogpt}

@@ -8,7 +8,6 @@ begin. Every file has a mark in its footer, by which `--overwrite` knows it.
 from __future__ import annotations
 
 import io
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -21,6 +20,7 @@ from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.outputs import FileKind
 from seqpack_cli.files.places import Place
 from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.text_values import TextValues
 
 FOOTER_BYTES = 32 << 20  # about 100 for each column of a row group: 300 million short sequences
@@ -30,7 +30,7 @@ SETTINGS |= {"compression": "zstd", "use_dictionary": False}
 SETTINGS |= {"write_statistics": False, "store_schema": False}
 
 
-def import_pyarrow(output: object) -> Any:
+def import_pyarrow() -> Any:
     """Return pyarrow, with its module `parquet`.
 
     Raises:
@@ -41,7 +41,7 @@ def import_pyarrow(output: object) -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise MachineError(
-            f"{output}: pyarrow is not installed, Parquet needs it", hint="pip install pyarrow"
+            "pyarrow is not installed, Parquet needs it", hint="pip install pyarrow"
         ) from error
     return pa
 
@@ -51,16 +51,14 @@ def make_kind(command: str) -> FileKind:
     mark = f"seqpack.{command}".encode()
 
     def matches(tail: bytes) -> bool:
-        if mark not in tail:
+        if mark not in tail:  # before pyarrow, which some files end
             return False
-        pa = import_pyarrow("output")
+        pa = import_pyarrow()
         try:
-            footer = pa.parquet.read_metadata(io.BytesIO(tail))
-            found = json.loads(footer.metadata[mark])["num_rows"]
-        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
+            found = pa.parquet.read_metadata(io.BytesIO(tail)).metadata
+        except (pa.ArrowException, OSError):
             return False
-        is_alone = [*footer.metadata] == [mark]  # other programs keep it, and add their own
-        return bool(is_alone and found == footer.num_rows)
+        return [*(found or ())] == [mark]  # other programs keep it, and add their own
 
     name = f"a Parquet file that seqpack {command} wrote"
     return FileKind(name, matches, max_bytes=FOOTER_BYTES, at_end=True)
@@ -76,7 +74,7 @@ def write_parquet(
         command: which writes it, for the mark.
         about: what else the mark says.
     """
-    pa = import_pyarrow("output")
+    pa = import_pyarrow()
     first, num_rows, name = next(tables), 0, f"seqpack.{command}"
     with pa.parquet.ParquetWriter(_Sink(write), first.schema, **SETTINGS) as writer:
         for table in chain([first], tables):
@@ -102,7 +100,7 @@ class _Sink(io.RawIOBase):
 
 
 def make_table(
-    pa: Any, arrays: Sequence[tuple[str, Any]], path: Place, command: str, *, hint: str = ""
+    arrays: Sequence[tuple[str, Any]], path: Place, command: str, *, hint: str = ""
 ) -> Any:
     """Return a table of named columns, none of which has a missing value.
 
@@ -113,6 +111,7 @@ def make_table(
     Raises:
         OptionError: two columns have the same name.
     """
+    pa = import_pyarrow()
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays]
     name, number = Counter(name for name, _ in arrays).most_common(1)[0]
     if number > 1:
@@ -121,41 +120,36 @@ def make_table(
     return pa.Table.from_arrays([array for _, array in arrays], schema=pa.schema(fields))
 
 
-def make_lists(pa: Any, values: Any, offsets: np.ndarray, *, may_miss: bool = False) -> Any:
+def make_lists(values: Any, offsets: np.ndarray, *, may_miss: bool = False) -> Any:
     """Return lists of values, of which only the values may be missing.
 
     Args:
         values: an array of numpy or Arrow.
         offsets: where each list begins, and the end of the last.
     """
+    pa = import_pyarrow()
     values = pa.array(values) if isinstance(values, np.ndarray) else values
     item = pa.field("element", values.type, nullable=may_miss)
     starts = pa.array(offsets.astype(np.int32))
     return pa.ListArray.from_arrays(starts, values, type=pa.list_(item))
 
 
-def make_column(pa: Any, column: Column, values: Any, offsets: np.ndarray) -> Any:
+def make_column(column: Column, values: Values, offsets: np.ndarray) -> Any:
     """Return a column of the token stores: classes by their names, null for none.
 
     Args:
-        values: one for each sequence or each token; an array, `TextValues`, or a list as
-            `Column.spell` returns it.
+        values: one for each sequence or each token.
         offsets: of the sequences.
     """
-    if column.is_text:
-        kind = pa.large_string()
-    elif column.class_names is None:
-        kind = pa.from_numpy_dtype(column.dtype)
-    else:
-        kind = pa.array(column.class_names or [""]).type
+    pa = import_pyarrow()
     if isinstance(values, TextValues):
         first, last = int(values.offsets[0]), int(values.offsets[-1])
         data = np.ascontiguousarray(values.data[first:last])
         buffers = [None, pa.py_buffer(values.offsets - first), pa.py_buffer(data)]
-        array = pa.Array.from_buffers(kind, len(values), buffers)
-    elif column.class_names is None or isinstance(values, list):
-        array = pa.array(values, type=kind)
+        array = pa.Array.from_buffers(pa.large_string(), len(values), buffers)
+    elif column.class_names is None:
+        array = pa.array(values)
     else:
-        names = pa.array(column.class_names, type=kind)
+        names = pa.array(column.class_names or [""])
         array = names.take(pa.array(values, mask=values < 0))
-    return make_lists(pa, array, offsets, may_miss=True) if column.is_per_token else array
+    return make_lists(array, offsets, may_miss=True) if column.is_per_token else array

@@ -8,9 +8,8 @@ from typing import Any
 from seqpack_cli.batching.options import Splits, parse_splits, spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind
-from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_manifest
+from seqpack_cli.files.manifest import FORMAT_OF_SPLITS, MANIFEST_NAME, OpenedFolder, read_manifest
 from seqpack_cli.files.places import Place
-from seqpack_cli.runs.run_folder import FORMAT_OF_SPLITS
 from seqpack_cli.shards.manifest import (
     STORE_COUNTS,
     check_all_fields,

@@ -1,7 +1,7 @@
 """Write the sequences of shards into a file, in their original order: the inverse of pack.
 
 Every batch is checked once. Then rows are read in the order of the token stores, about a million
-ids at a time from all shards, with 32 bytes of memory per row. Split sequences are joined again. A
+ids at a time from all shards, with 50 bytes of memory per row. Split sequences are joined again. A
 sequence that is visited several times is yielded once, after its visits were compared.
 """
 
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +24,9 @@ from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import OTHER_NAME, FileKind, parse_file, publish_alone
-from seqpack_cli.files.places import Place, find_place
+from seqpack_cli.files.places import Place
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.ranges import to_offsets
+from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.arrays import Columns
@@ -47,13 +45,26 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.columns import OVERLAP
 from seqpack_cli.tokens.decode import open_decoder
 from seqpack_cli.tokens.kinds import Values
-from seqpack_cli.tokens.text_values import join_values
+from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli.tokens.text_values import find_differing_values, join_values
 
 ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
 KINDS = {  # of files, by their format
     "jsonl": FileKind("rows that seqpack unpack wrote", lambda head: bool(ROW_BEGIN.match(head))),
     "parquet": make_kind("unpack"),
 }
+
+
+class Block(NamedTuple):
+    """Some consecutive sequences of the token stores."""
+
+    indices: np.ndarray  # int64[N], their numbers
+    ids: np.ndarray  # [S]
+    lengths: np.ndarray  # int64[N]
+    columns: dict[str, Values]  # by name, each of N or S values
+
+
+Decode = Callable[..., list[str]]
 
 
 @dataclass(slots=True)  # not frozen: it takes a third of the time
@@ -63,10 +74,6 @@ class UnpackedSequence:
     index: int
     ids: np.ndarray
     columns: dict[str, Any]  # by name, as JSON has them: a value, or a list with one for each id
-
-
-Rows = list[tuple[UnpackedSequence, ...]]  # each of one sequence, or of both of a pair
-Piece = tuple[int, UnpackedSequence]  # its first token in the whole sequence, and a piece of it
 
 
 @checks_arguments
@@ -103,17 +110,17 @@ def unpack(
     """
     check_choice("file_format", file_format, KINDS)
     check_choice("side", side, (None, *SIDES))
-    opened, path = choose_side(open_shards(shards), side), parse_file(output)
+    whole, path = open_shards(shards), parse_file(output)
+    chosen = choose_side(whole, side)
     if path.suffix == ".parquet" and file_format != "parquet":
         raise OptionError(
             f"{path}: named like a Parquet file, --format is {file_format}",
             hint="pass --format parquet, or choose another -o",
         )
-    if overwrite:
-        check_no_source(path, opened.path, opened.manifest)
+    check_no_source(path, whole)
     with publish_alone(path, KINDS[file_format], overwrite=overwrite) as file:
         return write_sequences(
-            opened, file.write, as_text=as_text, file_format=file_format, progress=progress
+            chosen, file.write, as_text=as_text, file_format=file_format, progress=progress
         )
 
 
@@ -131,22 +138,20 @@ def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
     return chosen
 
 
-def check_no_source(path: Place, folder: Place, manifest: Mapping[str, Any]) -> None:
-    """Raise FolderError if a file is an input of a token store, or of the stores of shards.
-
-    Args:
-        manifest: of the store or the shards in the folder.
-    """
+def check_no_source(path: Place, source: TokenStore | ShardSet) -> None:
+    """Raise FolderError if a file is an input of a token store, or of the stores of shards."""
     if not isinstance(path, Path) or not path.exists():
         return
-    sides = [manifest, manifest.get("decoder") or {}]
-    manifests = [manifest]
-    for store in chain.from_iterable(each.get("stores", ()) for each in sides):
-        with contextlib.suppress(SeqpackError):  # it may be elsewhere
-            manifests.append(read_json(find_place(folder, store["path"]) / MANIFEST_NAME))
-    for source in chain.from_iterable(each.get("sources", ()) for each in manifests):
+    folders: list[Place | None] = [source.path]
+    if isinstance(source, ShardSet):  # whose stores may be elsewhere
+        folders = [folder for side in source.sides for folder in side.find_stores()]
+    sources = list[dict[str, Any]]()
+    for folder in folders:
+        with contextlib.suppress(SeqpackError):
+            sources += read_json(folder / MANIFEST_NAME)["sources"] if folder else ()
+    for each in sources:
         with contextlib.suppress(OSError, ValueError):
-            if Path(source["path"]).samefile(path):
+            if path.samefile(each["path"]):
                 raise FolderError(
                     f"{path}: an input of the token store, which is not replaced", hint=OTHER_NAME
                 )
@@ -165,158 +170,253 @@ def write_sequences(
     Tokens that repeat the end of the piece before, of which the column `overlap` has the number,
     are left out. Of pairs, both sides are in one row.
     """
-    progress, sides = progress or Progress(), shards.sides
+    sides = shards.sides
     if len(sides) > 1:
         check_pairs(shards)
-        progress.on_total(sum(side.manifest["ledger"]["num_sequences"] for side in sides))
-        progress = replace(progress, on_total=Progress().on_total)
-    decoders = [open_decoder(side.read_tokenizer_json()) for side in sides if as_text]
-    whole = (_drop_overlaps(side, iter_unpacked(side, side.columns, progress)) for side in sides)
-    rows = zip(*whole, strict=True)
+    decoders = [open_decoder(side.read_tokenizer_json()) if as_text else None for side in sides]
+    read = iter_blocks(sides, LIMITS.ids_per_block, progress or Progress())
+    blocks = ([*map(drop_overlaps, sides, some)] for some in read)
     if file_format == "parquet":
-        pa = import_pyarrow(shards.path)
-        groups = cut_groups(rows, LIMITS.ids_per_block, LIMITS.rows_per_batch)
-        tables = (_make_rows_table(pa, sides, group, decoders) for group in groups)
+        tables = (_make_rows_table(sides, some, decoders) for some in blocks)
         return write_parquet(write, tables, "unpack", {})
     num_rows = 0
-    for group in cut_groups(rows, LIMITS.ids_per_block, LIMITS.texts_per_write):
-        write(_spell_lines(group, decoders))
-        num_rows += len(group)
+    for some in blocks:
+        rows = zip(*map(_iter_rows, sides, some, decoders), strict=True)
+        while group := [*islice(rows, LIMITS.texts_per_write)]:
+            for row, *others in group:
+                row.update(zip([DECODER], others, strict=False))
+            write(b"".join(encode_json(row) + b"\n" for row, *_ in group))
+            num_rows += len(group)
     return num_rows
 
 
-def cut_groups(
-    rows: Iterator[tuple[UnpackedSequence, ...]], max_ids: int, max_rows: int
-) -> Iterator[Rows]:
-    """Yield rows in lists that end at the row that reaches a number of ids, or of rows."""
-    group, num_ids = Rows(), 0
-    for row in rows:
-        group.append(row)
-        for sequence in row:
-            num_ids += len(sequence.ids)
-        if num_ids >= max_ids or len(group) >= max_rows:
-            yield group
-            group, num_ids = [], 0
-    if group:
-        yield group
+def drop_overlaps(source: TokenStore | ShardSet, block: Block) -> Block:
+    """Return a block without the tokens that repeat the end of the sequence before.
 
-
-def _drop_overlaps(
-    shards: ShardSet, sequences: Iterator[UnpackedSequence]
-) -> Iterator[UnpackedSequence]:
-    """Yield sequences without their first tokens if they repeat the end of the piece before."""
-    if OVERLAP not in shards.columns:
-        yield from sequences
-        return
-    for sequence in sequences:
-        num_repeated = sequence.columns.get(OVERLAP, 0)
-        if not num_repeated:
-            yield sequence
-            continue
-        if not 0 < num_repeated < len(sequence.ids):
-            raise overlap_error(shards.path, sequence.index, num_repeated, len(sequence.ids))
-        columns = {
-            name: value[num_repeated:] if shards.columns[name].is_per_token else value
-            for name, value in sequence.columns.items()
-        }
-        yield UnpackedSequence(sequence.index, sequence.ids[num_repeated:], columns)
-
-
-def overlap_error(path: Place, index: int, num_repeated: int, num_tokens: int) -> FolderError:
-    """Return the error about a sequence that repeats more tokens than it has."""
-    return FolderError(
-        f"{path}: sequence {index}: column {OVERLAP!r} is {num_repeated}, "
-        f"expected less than its {num_tokens:,} tokens"
-    )
-
-
-def _spell_lines(rows: Rows, decoders: Sequence[Callable[..., list[str]]]) -> bytes:
-    """Return one JSON line for each row: `index`, `ids` or `text`, `columns`, `decoder`."""
-    sides = list[list[dict[str, Any]]]()
-    for number, sequences in enumerate(zip(*rows, strict=True)):
-        ids = [each.ids for each in sequences]
-        name = "text" if decoders else "ids"
-        values = decoders[number](ids) if decoders else [each.tolist() for each in ids]
-        sides.append(
-            [
-                {"index": each.index, name: value}
-                | ({"columns": each.columns} if each.columns else {})
-                for each, value in zip(sequences, values, strict=True)
-            ]
+    Raises:
+        FolderError: a sequence repeats more tokens than it has.
+    """
+    overlaps = block.columns.get(OVERLAP)
+    if overlaps is None:
+        return block
+    lengths = block.lengths - np.asarray(overlaps)
+    wrong = np.flatnonzero((lengths < 1) | (lengths > block.lengths))
+    if len(wrong):
+        index, overlap, length = (
+            each[wrong[0]] for each in (block.indices, overlaps, block.lengths)
         )
-    for row, decoder in zip(*sides, strict=True) if len(sides) > 1 else ():
-        row[DECODER] = decoder
-    return b"".join(encode_json(row) + b"\n" for row in sides[0])
+        raise FolderError(
+            f"{source.path}: sequence {index}: column {OVERLAP!r} is {overlap}, "
+            f"expected less than its {length:,} tokens"
+        )
+    cells = expand_ranges(np.cumsum(block.lengths) - lengths, lengths)
+    columns = {
+        name: values.take(cells) if source.columns[name].is_per_token else values
+        for name, values in block.columns.items()
+    }
+    return Block(block.indices, block.ids[cells], lengths, columns)
+
+
+def _iter_sequences(shards: ShardSet, block: Block) -> Iterator[UnpackedSequence]:
+    """Yield the sequences of a block one by one."""
+    cells = [slice(*each) for each in pairwise(to_offsets(block.lengths).tolist())]
+    columns = dict[str, list[Any]]()
+    for name, values in block.columns.items():
+        column = shards.columns[name]
+        spelled = column.spell(values)
+        columns[name] = [spelled[each] for each in cells] if column.is_per_token else spelled
+    for row, index in enumerate(block.indices.tolist()):
+        found = {name: values[row] for name, values in columns.items()}
+        yield UnpackedSequence(index, block.ids[cells[row]], found)
+
+
+def _iter_rows(side: ShardSet, block: Block, decode: Decode | None) -> Iterator[dict[str, Any]]:
+    """Yield the JSON of each sequence: `index`, `ids` or `text`, and `columns` if there are any."""
+    sequences, name = _iter_sequences(side, block), "text" if decode else "ids"
+    while group := [*islice(sequences, LIMITS.texts_per_write)]:
+        ids = [each.ids for each in group]
+        values = decode(ids) if decode else [each.tolist() for each in ids]
+        for each, value in zip(group, values, strict=True):
+            row = {"index": each.index, name: value}
+            if each.columns:
+                row["columns"] = each.columns
+            yield row
 
 
 def _make_rows_table(
-    pa: Any, sides: Sequence[ShardSet], rows: Rows, decoders: Sequence[Callable[..., list[str]]]
+    sides: Sequence[ShardSet], blocks: Sequence[Block], decoders: Sequence[Decode | None]
 ) -> Any:
     """Return a table of `index`, `ids` or `text`, and the columns, of each side.
 
     Raises:
         OptionError: a column has one of these names.
     """
-    arrays = list[tuple[str, Any]]()
-    for number, sequences in enumerate(zip(*rows, strict=True)):
-        prefix, columns = PREFIX * number, sides[number].columns
-        ids, offsets, values = join_sequences(sequences, columns)
-        made = {"index": pa.array([each.index for each in sequences], pa.int64())}
-        if decoders:
-            texts = decoders[number]([each.ids for each in sequences])
-            made["text"] = pa.array(texts, pa.large_string())
+    pa, arrays = import_pyarrow(), list[tuple[str, Any]]()
+    for prefix, side, block, decode in zip(("", PREFIX), sides, blocks, decoders, strict=False):
+        offsets = to_offsets(block.lengths)
+        arrays.append((f"{prefix}index", pa.array(block.indices)))
+        if decode:
+            texts = pa.array(decode(np.split(block.ids, offsets[1:-1])), pa.large_string())
+            arrays.append((f"{prefix}text", texts))
         else:
-            made["ids"] = make_lists(pa, ids.astype(np.int32), offsets)
-        arrays += [(prefix + name, array) for name, array in made.items()]
-        for name, column in columns.items():
-            arrays.append((prefix + name, make_column(pa, column, values[name], offsets)))
-    return make_table(pa, arrays, sides[0].path, "unpack", hint="pass --format jsonl")
-
-
-def join_sequences(
-    sequences: Sequence[UnpackedSequence], columns: Columns
-) -> tuple[np.ndarray, np.ndarray, dict[str, list[Any]]]:
-    """Return the ids of some sequences, where each begins, and the values of each column."""
-    values = dict[str, list[Any]]()
-    for name, column in columns.items():
-        found = [each.columns[name] for each in sequences]
-        values[name] = list(chain.from_iterable(found)) if column.is_per_token else found
-    ids = [each.ids for each in sequences]
-    return np.concatenate(ids), to_offsets([len(each) for each in ids]), values
+            arrays.append((f"{prefix}ids", make_lists(block.ids.astype(np.int32), offsets)))
+        for name, values in block.columns.items():
+            arrays.append((prefix + name, make_column(side.columns[name], values, offsets)))
+    return make_table(arrays, sides[0].path, "unpack", hint="pass --format jsonl")
 
 
 def iter_unpacked(
-    shards: ShardSet, columns: Columns, progress: Progress | None = None
+    shards: ShardSet, columns: Collection[str], progress: Progress | None = None
 ) -> Iterator[UnpackedSequence]:
     """Yield every sequence in the shards once with some of its columns, in ascending order.
 
     Sequences are whole: tokens that repeat the piece before (`tokenize --overlap`) are included.
 
     Raises:
+        FolderError: as of `iter_blocks`.
+    """
+    chosen = shards.with_columns(columns)
+    for (block,) in iter_blocks([chosen], LIMITS.ids_per_block, progress or Progress()):
+        yield from _iter_sequences(chosen, block)
+
+
+def iter_blocks(
+    sides: Sequence[ShardSet], max_ids: int, progress: Progress
+) -> Iterator[list[Block]]:
+    """Yield every sequence in the shards once, in ascending order; of pairs both, side by side.
+
+    Args:
+        max_ids: of a block, with those of repeated visits.
+
+    Raises:
         FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
             its visits or its pieces have different values, or a piece of it is missing.
     """
-    progress = progress or Progress()
-    found = [_read_places(shards, number) for number in range(shards.num_shards)]
-    first_rows = to_offsets([places.shape[1] for places in found])
-    places = np.concatenate([np.empty((3, 0), np.int64), *found], axis=1)
-    order = np.lexsort((places[1], places[0]))
-    order = order[np.searchsorted(places[0], 0, sorter=order) :]  # without filler rows: index -1
-    progress.on_total(len(order))
-    max_visits = shards.max_visits
-    ends = to_offsets([entry["num_sequences"] for entry in shards.manifest["stores"]])[1:].tolist()
-    pieces = _iter_pieces(shards, columns, order, first_rows, places, progress)
-    is_last = np.diff(places[0, order], append=-1) != 0
-    for number in np.diff(np.flatnonzero(is_last), prepend=-1).tolist():
-        some = [*islice(pieces, number)]
-        start, sequence = some[0]
-        if number == 1 and start == 0:
-            yield sequence
-            continue
+    readers = [_Reader(side) for side in sides]
+    rows = np.sum([reader.row_offsets for reader in readers], axis=0)
+    progress.on_total(int(rows[-1]))
+    for some in cut_rows(np.sum([reader.id_offsets for reader in readers], axis=0), max_ids):
+        yield [reader.read(some) for reader in readers]
+        progress.on_advance(int(rows[some.stop] - rows[some.start]))
+
+
+class _Reader:
+    """Reads the sequences of shards: the rows of each, all pieces of all visits.
+
+    `row_offsets` and `id_offsets` say where those of each sequence begin, int64[sequences + 1].
+    """
+
+    def __init__(self, shards: ShardSet) -> None:
+        self._shards = shards
+        found = [_read_places(shards, number) for number in range(shards.num_shards)]
+        self._first_rows = to_offsets([places.shape[1] for places in found])
+        places = np.concatenate(found, axis=1)
+        order = np.lexsort((places[1], places[0]))
+        # Without filler rows: index -1.
+        self._order = order[np.searchsorted(places[0], 0, sorter=order) :]
+        self._places = places
+        firsts = np.flatnonzero(np.diff(places[0, self._order], prepend=-1))
+        self.row_offsets = np.append(firsts, len(self._order))
+        self.id_offsets = to_offsets(places[2, self._order])[self.row_offsets]
+
+    def read(self, some: slice) -> Block:
+        """Return some of the sequences; see `iter_blocks`."""
+        rows = self._order[slice(*self.row_offsets[[some.start, some.stop]].tolist())]
+        indices, starts, lengths = self._places[:, rows]
+        block = Block(indices, *self._read_rows(rows, lengths))
+        if len(indices) == some.stop - some.start and not starts.any():
+            return block
+        shards = self._shards
+        ends = np.cumsum([entry["num_sequences"] for entry in shards.manifest["stores"]])
+        stores = np.searchsorted(ends, np.unique(indices), "right")
         try:
-            yield join_pieces(columns, some, max_visits[bisect_right(ends, sequence.index)])
+            return join_pieces(shards.columns, block, starts, np.take(shards.max_visits, stores))
         except ValueError as error:
             raise FolderError(f"{shards.path}: {error}") from error
+
+    def _read_rows(
+        self, rows: np.ndarray, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Values]]:
+        """Read some rows, shard by shard; return ids, lengths and columns, laid end to end."""
+        shards, offsets = self._shards, to_offsets(lengths)
+        cells = {"data": np.empty(offsets[-1], shards.manifest["dtype"])}
+        by_row = dict[str, list[Values]]()
+        for name, column in shards.columns.items():
+            if column.is_per_token:
+                cells[column.tensor_name] = np.empty(offsets[-1], column.dtype)
+            else:
+                by_row[name] = []
+        numbers = np.searchsorted(self._first_rows, rows, "right") - 1
+        by_shard = np.argsort(numbers, kind="stable")
+        for some in np.split(by_shard, np.flatnonzero(np.diff(numbers[by_shard])) + 1):
+            number = int(numbers[some[0]])
+            shard = shards.open_shard(number)
+            found = rows[some] - self._first_rows[number]
+            for name, target in cells.items():
+                shard.arrays.copy_rows(found, target, offsets[some], name)
+            for name, pieces in by_row.items():
+                pieces.append(shards.columns[name].view(shard.tensors).take(found))
+            let_pages_go(shard.tensors["data"])
+        places = np.argsort(by_shard)
+        columns = {
+            name: cells[column.tensor_name]
+            if column.is_per_token
+            else join_values(by_row[name]).take(places)
+            for name, column in shards.columns.items()
+        }
+        return cells["data"], lengths, columns
+
+
+def join_pieces(
+    columns: Columns, block: Block, starts: np.ndarray, max_visits: np.ndarray
+) -> Block:
+    """Return the sequences of a block of pieces: those of one or more visits, which must be equal.
+
+    Every visit covers the whole sequence, but each may be cut elsewhere.
+
+    Args:
+        block: of rows, those of a sequence together, and in the order of their starts.
+        starts: int64[rows], the place of the first token in the sequence.
+        max_visits: int64[N], how many visits each sequence may have.
+
+    Raises:
+        ValueError: the pieces are not those of such visits; with a message without the folder.
+    """
+    firsts = np.flatnonzero(np.diff(block.indices, prepend=-1))
+    indices = block.indices[firsts]
+    owners = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(starts)))
+    num_visits = np.bincount(owners[starts == 0], minlength=len(firsts))
+    for number in np.flatnonzero(num_visits > max_visits)[:1]:
+        times = "twice" if max_visits[number] == 1 else f"more than {max_visits[number]} times"
+        raise ValueError(f"sequence {indices[number]} occurs {times}")
+    lengths = np.maximum.reduceat(starts + block.lengths, firsts)
+    is_wrong = num_visits * lengths != np.add.reduceat(block.lengths, firsts)
+    if not is_wrong.any():  # else there may be any number of cells
+        offsets = to_offsets(lengths)
+        cells = expand_ranges(offsets[owners] + starts, block.lengths)
+        of_cells = np.bincount(cells, minlength=offsets[-1]) != np.repeat(num_visits, lengths)
+        is_wrong = np.logical_or.reduceat(of_cells, offsets[:-1])
+    for index in indices[is_wrong][:1]:
+        raise ValueError(f"pieces of sequence {index} do not follow one another")
+    entries = np.empty(offsets[-1], np.int64)
+    entries[cells] = np.arange(len(cells))
+    # Which entry becomes that of a sequence or token, and which of these each entry must equal.
+    ways = (firsts, owners), (entries, cells)
+
+    def join(values: Values, what: str, *, is_per_token: bool) -> Values:
+        taken, others = ways[is_per_token]
+        joined = values.take(taken)
+        for entry in find_differing_values(joined.take(others), values)[:1]:
+            row = np.repeat(owners, block.lengths)[entry] if is_per_token else owners[entry]
+            raise ValueError(f"rows of sequence {indices[row]} differ in {what}")
+        return joined
+
+    ids = np.asarray(join(block.ids, "their ids", is_per_token=True))
+    found = {
+        name: join(values, f"column {quote(name)}", is_per_token=columns[name].is_per_token)
+        for name, values in block.columns.items()
+    }
+    return Block(indices, ids, lengths, found)
 
 
 def _read_places(shards: ShardSet, number: int) -> np.ndarray:
@@ -357,47 +457,6 @@ def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
     return indices
 
 
-def join_pieces(columns: Columns, pieces: list[Piece], max_visits: int) -> UnpackedSequence:
-    """Return the sequence of its pieces: those of one or more visits, which must be equal.
-
-    Every visit covers the whole sequence, but each may be cut elsewhere.
-
-    Raises:
-        ValueError: the pieces are not those of such visits; with a message without the folder.
-    """
-    _, first = pieces[0]
-    index = first.index
-    begins = Counter(start for start, _ in pieces)
-    ends = Counter(start + len(piece.ids) for start, piece in pieces)
-    length, num_visits = max(ends), begins[0]
-    if num_visits > max_visits:
-        times = "twice" if max_visits == 1 else f"more than {max_visits} times"
-        raise ValueError(f"sequence {index} occurs {times}")
-    begins[length] += num_visits  # where a visit ends, another one may begin
-    ends[0] += num_visits
-    for place in sorted({*begins, *ends}):
-        if begins[place] != ends[place]:
-            message = f"pieces of sequence {index} do not follow one another at token {place}"
-            raise ValueError(message)
-    ids = np.empty(length, first.ids.dtype)
-    values = dict(first.columns)
-    per_token = {name: [None] * length for name in values if columns[name].is_per_token}
-    values |= per_token
-    for start, piece in pieces:
-        ids[start : start + len(piece.ids)] = piece.ids
-        for name, known in per_token.items():
-            known[start : start + len(piece.ids)] = piece.columns[name]
-    of = "visits" if max_visits > 1 else "pieces"
-    for start, piece in pieces:
-        cells = slice(start, start + len(piece.ids))
-        if (ids[cells] != piece.ids).any():
-            raise ValueError(f"visits of sequence {index} differ in their ids")
-        for name, value in piece.columns.items():
-            if value != (values[name][cells] if name in per_token else values[name]):
-                raise ValueError(f"{of} of sequence {index} differ in column {quote(name)}")
-    return UnpackedSequence(index, ids, values)
-
-
 def cut_rows(offsets: np.ndarray, max_ids: int) -> Iterator[slice]:
     """Yield ranges of rows that together have at most a number of ids, or are one row.
 
@@ -410,67 +469,3 @@ def cut_rows(offsets: np.ndarray, max_ids: int) -> Iterator[slice]:
         last = min(max(last, first + 1), first + LIMITS.sequences_per_block)
         yield slice(first, last)
         first = last
-
-
-def _iter_pieces(
-    shards: ShardSet,
-    columns: Columns,
-    order: np.ndarray,
-    first_rows: np.ndarray,
-    places: np.ndarray,
-    progress: Progress,
-) -> Iterator[Piece]:
-    """Yield the piece in each row in the given order.
-
-    Args:
-        first_rows: of the shards, of all rows.
-        places: of all rows; see `_read_places`.
-    """
-    all_offsets = to_offsets(places[2, order])
-    for block in cut_rows(all_offsets, LIMITS.ids_per_block):
-        rows = order[block]
-        offsets = all_offsets[block.start : block.stop + 1] - all_offsets[block.start]
-        ids, values = _read_rows(shards, columns, rows, first_rows, offsets)
-        progress.on_advance(len(rows))
-        bounds, (indices, starts, _) = offsets.tolist(), places[:, rows].tolist()
-        for row, (index, start) in enumerate(zip(indices, starts, strict=True)):
-            cells = slice(bounds[row], bounds[row + 1])
-            found = {
-                name: values[name][cells if column.is_per_token else row]
-                for name, column in columns.items()
-            }
-            yield start, UnpackedSequence(index, ids[cells], found)
-
-
-def _read_rows(
-    shards: ShardSet,
-    columns: Columns,
-    rows: np.ndarray,
-    first_rows: np.ndarray,
-    offsets: np.ndarray,
-) -> tuple[np.ndarray, dict[str, list[Any]]]:
-    """Read some rows, shard by shard; return their ids and columns, laid end to end."""
-    num_ids = int(offsets[-1])
-    ids = np.empty(num_ids, shards.manifest["dtype"])
-    by_cell, by_row = dict[str, np.ndarray](), dict[str, list[Values]]()
-    for name, column in columns.items():
-        if column.is_per_token:
-            by_cell[name] = np.empty(num_ids, column.dtype)
-        else:
-            by_row[name] = []
-    numbers = np.searchsorted(first_rows, rows, "right") - 1
-    by_shard = np.argsort(numbers, kind="stable")
-    for some in np.split(by_shard, np.flatnonzero(np.diff(numbers[by_shard])) + 1):
-        number = int(numbers[some[0]])
-        shard = shards.open_shard(number)
-        found, starts = rows[some] - first_rows[number], offsets[some]
-        shard.arrays.copy_rows(found, ids, starts)
-        for name, cells in by_cell.items():
-            shard.arrays.copy_rows(found, cells, starts, columns[name].tensor_name)
-        for name, pieces in by_row.items():
-            pieces.append(columns[name].view(shard.tensors).take(found))
-        let_pages_go(shard.tensors["data"])
-    places = np.argsort(by_shard)
-    values: dict[str, Values] = {**by_cell}
-    values |= {name: join_values(pieces).take(places) for name, pieces in by_row.items()}
-    return ids, {name: columns[name].spell(found) for name, found in values.items()}

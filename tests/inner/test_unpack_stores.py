@@ -26,6 +26,7 @@ from seqpack_cli.shards.pack import pack
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.shards.unpack import UnpackedSequence, iter_unpacked
 from seqpack_cli.tokens.columns import Column
+from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.tokens.tokenize_run import tokenize
@@ -149,15 +150,15 @@ def damage(path: Path, name: str, place: tuple[int, int, int], value: int) -> No
     [
         ("original_indices", (1, 0, 0), 0, "sequence 0 occurs more than 2 times"),
         ("piece_starts", (1, 4, 0), 0, "sequence 1 occurs twice"),
-        ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another at token 3"),
+        ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another"),
         (
             "original_indices",
             (0, 4, 1),
             1,
-            "pieces of sequence 0 do not follow one another at token 4",
+            "pieces of sequence 0 do not follow one another",
         ),
-        ("data", (0, 4, 1), 99, "visits of sequence 0 differ in their ids"),
-        ("data", (0, 0, 0), 99, "visits of sequence 0 differ in their ids"),
+        ("data", (0, 4, 1), 99, "rows of sequence 0 differ in their ids"),
+        ("data", (0, 0, 0), 99, "rows of sequence 0 differ in their ids"),
     ],
 )
 def test_unpack_refuses_visits_that_differ_or_are_too_many(
@@ -174,21 +175,29 @@ def test_unpack_refuses_visits_that_differ_or_are_too_many(
 def test_visits_that_are_cut_anywhere_are_one_sequence(data: st.DataObject) -> None:
     ids = np.array(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12)), np.uint16)
     num_visits = data.draw(st.integers(1, 4))
-    rows: list[tuple[int, UnpackedSequence]] = []
+    rows = list[tuple[int, int]]()  # start and end
     for _ in range(num_visits):
         cuts = sorted({0, *data.draw(st.sets(st.integers(1, len(ids)))), len(ids)})
-        for start, stop in pairwise(cuts):
-            columns = {"tag": ids[start:stop].tolist(), "label": "x"}
-            rows.append((start, UnpackedSequence(5, ids[start:stop], columns)))
-    rows.sort(key=lambda row: row[0])
-    columns = {"tag": Column("tag", "tags", ()), "label": Column("label", "text")}
-    found = unpacked.join_pieces(columns, rows, num_visits)
-    assert (found.index, found.ids.tolist()) == (5, ids.tolist())
-    assert found.columns == {"tag": ids.tolist(), "label": "x"}
-    start, piece = rows.pop(data.draw(st.integers(0, len(rows) - 1)))
-    if num_visits > 1 and len(piece.ids) < len(ids):
+        rows += pairwise(cuts)
+    rows.sort()
+    columns = {"tag": Column("tag", "tags", ()), "label": Column("label", "int")}
+
+    def join(rows: list[tuple[int, int]]) -> unpacked.Block:
+        starts, ends = np.array(rows).T
+        flat, labels = np.concatenate([ids[slice(*row)] for row in rows]), np.full(len(rows), 7)
+        values: dict[str, Values] = {"tag": flat.astype(np.int64), "label": labels}
+        block = unpacked.Block(np.full(len(rows), 5), flat, ends - starts, values)
+        return unpacked.join_pieces(columns, block, starts, np.array([num_visits]))
+
+    found = join(rows)
+    assert (found.indices.tolist(), found.ids.tolist()) == ([5], ids.tolist())
+    assert found.lengths.tolist() == [len(ids)]
+    assert np.asarray(found.columns["tag"]).tolist() == ids.tolist()
+    assert np.asarray(found.columns["label"]).tolist() == [7]
+    start, end = rows.pop(data.draw(st.integers(0, len(rows) - 1)))
+    if num_visits > 1 and end - start < len(ids):
         with pytest.raises(ValueError, match="of sequence 5"):
-            unpacked.join_pieces(columns, rows, num_visits)
+            join(rows)
 
 
 def test_unpack_writes_the_store_of_each_sequence_and_refuses_a_folder_of_splits(
