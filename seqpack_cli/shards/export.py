@@ -1,8 +1,8 @@
 """Write a token store or shards as files that other trainers read: `export`.
 
 Sequences come in blocks of about four million ids: of a store views of its files, of shards taken
-apart as by `unpack`. Shards whose rows hold several sequences keep them in
-Parquet. Every file of the source is compared with its checksum before it is read.
+apart as by `unpack`. Shards whose rows hold several sequences keep them in Parquet. Every file of
+the source is compared with its checksum before it is read.
 """
 
 from __future__ import annotations
