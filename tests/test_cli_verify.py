@@ -126,6 +126,17 @@ def test_verify_proves_what_the_options_of_pack_make(
     ]
 
 
+def test_stream_of_a_round_may_begin_with_the_rest_of_what_ended_before(tmp_path: Path) -> None:
+    """Stream 11 ends with 3 tokens of a sequence and, in the next round, begins with the others."""
+    text, tokens, out = tmp_path / "a.txt", tmp_path / "t", tmp_path / "out"
+    text.write_text("".join(f"row {number % 10} {number}\n" for number in range(47)))
+    assert run("tokenize", text, "-o", tokens).exit_code == 0
+    options = ("--layout", "streams", "--max-tokens", 64, "--batch-size", 16, "--passes", "t=3.5")
+    assert run("pack", tokens, "-o", out, *options).exit_code == 0
+    result = run("verify", out, "--level", "structure")
+    assert result.exit_code == 0, result.stdout
+
+
 @pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
 def test_verify_takes_every_seed_of_64_bits(shards: Path, tmp_path: Path, seed: int) -> None:
     tokens, out = shards.parent / "tokens", tmp_path / "out"

@@ -28,7 +28,7 @@ class StreamLinks:
     """
 
     def __init__(self, num_rounds: int) -> None:
-        self._rounds = Rounds(num_rounds)
+        self._rounds, self._has_rounds = Rounds(num_rounds), num_rounds > 1
         self._last: StreamBatches | None = None  # the batch before; None if it is not known
         self._is_first = True
 
@@ -45,9 +45,9 @@ class StreamLinks:
             return []
         streams, last = StreamBatches.of(shard), self._last
         goes_on = np.zeros_like(streams.is_used)
-        goes_on[1:] = streams.take(1, None).find_links(streams.take(0, -1))
+        goes_on[1:] = self._find_links(streams.take(0, -1), streams.take(1, None))
         if last is not None:
-            goes_on[:1] = streams.take(0, 1).find_links(last)
+            goes_on[:1] = self._find_links(last, streams.take(0, 1))
         elif not self._is_first:
             goes_on[0] = (streams.resets[0] == 0) & (streams.first_starts[0] > 0)
         following = np.where(goes_on, streams.first_targets, NO_ID)
@@ -60,6 +60,13 @@ class StreamLinks:
             found += self._rounds.check(streams, goes_on, row_length=row_length)
         self._last, self._is_first = streams.take(-1, None), False
         return found
+
+    def _find_links(self, before: StreamBatches, after: StreamBatches) -> np.ndarray:
+        """Return where streams go on; with a round another piece may begin where one ended."""
+        goes_on = after.find_links(before)
+        if self._has_rounds:
+            goes_on &= (after.resets == 0) | (before.next_ids != NO_ID)
+        return goes_on
 
     def finish(self) -> list[Finding]:
         """Check, after the last shard, that nothing is left open."""
