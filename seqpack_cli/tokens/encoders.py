@@ -380,6 +380,7 @@ def open_batch_encoder(
     *,
     allow_special_tokens: bool,
     has_tags: bool = False,
+    has_targets: bool = False,
     special_tokens: tuple[str, ...] = (),
 ) -> Callable[[TextBatch], EncodedBatch]:
     """Return a function that encodes the texts of a batch.
@@ -388,13 +389,15 @@ def open_batch_encoder(
 
     Args:
         has_tags: the words of each token are asked for.
+        has_targets: the texts have targets.
         special_tokens: those that may be marked in a text.
     """
+    if not has_tags and not has_targets:
+        return lambda batch: EncodedBatch(batch, _encode(encoder, batch.texts, batch.find_place))
+    # Before several threads ask for it at once.
+    finder = open_place_finder(tokenizer_json, allow_special_tokens=allow_special_tokens)
 
     def encode(batch: TextBatch) -> EncodedBatch:
-        if not batch.made and not has_tags:
-            return EncodedBatch(batch, _encode(encoder, batch.texts, batch.find_place))
-        finder = open_place_finder(tokenizer_json, allow_special_tokens=allow_special_tokens)
         encode_all = functools.partial(finder.encode, encoder)
         if has_tags:
             encoded, places = _encode(encode_all, batch.texts, batch.find_place)

@@ -391,6 +391,7 @@ def _iter_made(
         setup.tokenizer_json,
         allow_special_tokens=options.encodes_special_tokens,
         has_tags=any(isinstance(kind, Tags) for kind in part.kinds),
+        has_targets=setup.text is not None,
         special_tokens=() if setup.chat is None else setup.chat.special_tokens,
     )
     num_documents = 0
