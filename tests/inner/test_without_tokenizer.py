@@ -218,12 +218,12 @@ def test_stores_of_other_vocabularies_are_refused(store: Path, tmp_path: Path) -
         (
             (with_tokenizer, store),
             f"{store}: no tokenizer, {with_tokenizer} has one",
-            f"import {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
+            f"import the files of {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
         ),
         (
             (store, with_tokenizer),
             f"{store}: no tokenizer, {with_tokenizer} has one",
-            f"import {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
+            f"import the files of {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
         ),
     ):
         with pytest.raises(OptionError) as caught:
