@@ -44,10 +44,10 @@ TABLE_FORMATS = ("parquet", "arrow")
 NUMBER_BYTES = 4  # of a number in a list, at least: a file stores repeated ones once
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
+CLOSE_HINT = "close the value with a quotation mark, or write one inside a text as two"
 
 # The fields of a row of CSV that are read, none of a blank line, or why there are none; its line,
 # and the byte at which it begins.
-CLOSE_HINT = "close the value with a quotation mark, or write one inside a text as two"
 CsvRow = tuple[list[str] | BadRecordError, int, int]
 
 

@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
-from seqpack_cli.files.manifest import find_format
+from seqpack_cli.files.manifest import FORMAT_OF_SHARDS, FORMAT_OF_SPLITS, find_format
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.reporting.wording import count
-from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.pairs import view_side
 from seqpack_cli.shards.shard_set import (
     ShardSet,
@@ -20,7 +19,6 @@ from seqpack_cli.shards.shard_set import (
     open_shards,
     show_packed_columns,
 )
-from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_set import SplitSet, open_splits
 from seqpack_cli.tokens.store import (
     AnyPaths,
@@ -43,7 +41,10 @@ def open_any(path: AnyPath) -> Opened:
         FolderError: it is neither, incomplete or damaged.
     """
     place = parse_place(path)
-    is_packed = find_format(place) in (SHARDS_FORMAT, SPLITS_FORMAT)  # splits: an error says so
+    is_packed = find_format(place) in (
+        FORMAT_OF_SHARDS,
+        FORMAT_OF_SPLITS,
+    )  # splits: an error says so
     return open_shards(place) if is_packed else open_store(place)
 
 
@@ -61,7 +62,7 @@ def open_any_as_one(paths: AnyPaths) -> AnyOpened:
 def open_any_or_splits(path: AnyPath) -> Opened | SplitSet:
     """Open a token store, shards, or the splits that `pack --split` wrote."""
     place = parse_place(path)
-    return open_splits(place) if find_format(place) == SPLITS_FORMAT else open_any(place)
+    return open_splits(place) if find_format(place) == FORMAT_OF_SPLITS else open_any(place)
 
 
 def check_one(opened: Opened | SplitSet, option: str) -> Opened:

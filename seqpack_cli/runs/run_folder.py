@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from seqpack_cli import __version__
 from seqpack_cli.errors import (
@@ -80,7 +80,6 @@ FOLLOWING = (
     *("columns", "splits", REPLACED),
 )
 SAID = {"chat": "chat template", "tokenizer_blake3": "tokenizer"}
-Task = TypeVar("Task")
 Adapt = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
@@ -224,19 +223,17 @@ class RunFolder:
 
     def read_receipts(
         self,
-        tasks: dict[str, Task],
+        files: Mapping[str, Sequence[str]],
         fields: Mapping[str, Kind],
-        check: Callable[[Task, dict[str, Any]], dict[str, Any] | None],
         split: str | None = None,
     ) -> list[dict[str, Any] | None]:
-        """Return the receipt of each task, None if it or a file of it is missing or damaged.
+        """Return the receipt of each part or shard, None if it or a file is missing or damaged.
 
         In an object store, many are read at once.
 
         Args:
-            tasks: by the names of their parts or shards.
+            files: the names of the files of each part or shard, by its name.
             fields: those of a receipt, name to type.
-            check: returns what to use of a receipt, None if it does not belong to the task.
         """
         folder, found = self.find_folder(split), {*self._list(split)}
 
@@ -247,12 +244,14 @@ class RunFolder:
             try:
                 receipt = read_json(path)
                 check_fields(receipt, fields, source=path)
-                check_files(folder, receipt["files"] if "files" in fields else [receipt])
-                return check(tasks[name], receipt)
+                entries = receipt["files"] if "files" in fields else [receipt]
+                check_files(folder, entries)
+                is_own = [entry["name"] for entry in entries] == [*files[name]]
+                return receipt if is_own else None
             except FolderError:
                 return None  # the part or shard is made again
 
-        return list(map_ahead(read, tasks, num_threads=at(folder).num_readers))
+        return list(map_ahead(read, files, num_threads=at(folder).num_readers))
 
     def forget(self, name: str) -> None:
         """Remove the receipt of a part or shard, so that it is made again."""

@@ -23,7 +23,12 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.manifest import check_outside_runs, find_format
+from seqpack_cli.files.manifest import (
+    FORMAT_OF_SHARDS,
+    FORMAT_OF_SPLITS,
+    check_outside_runs,
+    find_format,
+)
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import (
@@ -42,7 +47,6 @@ from seqpack_cli.limits import LIMITS
 from seqpack_cli.ranges import expand_ranges, to_offsets
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.manifest import FORMAT as SHARDS_FORMAT
 from seqpack_cli.shards.parquet import (
     import_pyarrow,
     make_column,
@@ -52,7 +56,6 @@ from seqpack_cli.shards.parquet import (
     write_parquet,
 )
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
-from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.unpack import (
     Block,
     check_no_source,
@@ -117,7 +120,7 @@ def export(
 
 def _open_source(path: AnyPath) -> TokenStore | ShardSet:
     place = parse_place(path)
-    if find_format(place) not in (SHARDS_FORMAT, SPLITS_FORMAT):  # splits: an error says so
+    if find_format(place) not in (FORMAT_OF_SHARDS, FORMAT_OF_SPLITS):  # splits: an error says so
         return open_store(place)
     shards = open_shards(place)
     if shards.decoder is not None:

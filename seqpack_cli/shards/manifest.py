@@ -25,7 +25,13 @@ from seqpack_cli.batching.options import (
 )
 from seqpack_cli.errors import FolderError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import Kind, check_fields
-from seqpack_cli.files.manifest import MANIFEST_NAME, SIDE, check_files, read_manifest
+from seqpack_cli.files.manifest import (
+    FORMAT_OF_SHARDS,
+    MANIFEST_NAME,
+    SIDE,
+    check_files,
+    read_manifest,
+)
 from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Geometry
@@ -33,7 +39,6 @@ from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.manifest import check_id_range
 from seqpack_cli.tokens.store import MAX_STORES
 
-FORMAT = "seqpack.shards"
 FORMAT_VERSION = 11
 ROLES = ("bos_id", "eos_id", "unk_id")  # of the first store, as its pad_id
 OF_STORES = ("vocab_size", "max_id", *ROLES)
@@ -113,7 +118,7 @@ def describe_shard(manifest: dict[str, Any], side: str | None = None) -> dict[st
     """
     digests = ",".join(entry["blake3"] for entry in manifest["stores"])
     return {
-        "format": FORMAT,
+        "format": FORMAT_OF_SHARDS,
         "format_version": str(FORMAT_VERSION),
         "layout": manifest["layout"],
         **name_tensors({"stores_blake3": digests}, side),
@@ -271,7 +276,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
         FolderError: the folder is incomplete, of another version, or does not hold shards.
     """
     manifest, digest, find_size = read_manifest(
-        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+        path, format_name=FORMAT_OF_SHARDS, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
     check_all_fields(manifest, MANIFEST_FIELDS, source)

@@ -29,7 +29,7 @@ from seqpack_cli.batching.options import (
 )
 from seqpack_cli.batching.plan import Plan, needs_array
 from seqpack_cli.errors import DataError, OptionError, quote
-from seqpack_cli.files.manifest import has_tokenizer
+from seqpack_cli.files.manifest import FORMAT_OF_SHARDS, FORMAT_OF_SPLITS, has_tokenizer
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import Place, parse_place, spell_place
 from seqpack_cli.limits import LIMITS
@@ -40,7 +40,6 @@ from seqpack_cli.shards.alignment import Alignment, align, check_numbers, descri
 from seqpack_cli.shards.manifest import (
     APART,
     COUNTS,
-    FORMAT,
     FORMAT_VERSION,
     OF_STORES,
     PREFIX,
@@ -73,7 +72,6 @@ from seqpack_cli.shards.selection import (
 )
 from seqpack_cli.shards.shard_set import open_shards
 from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_splits
-from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
 
@@ -224,10 +222,6 @@ class _Set:
         ]
 
 
-def _check_name(task: ShardTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
-    return receipt if receipt["name"] == task.file_name else None
-
-
 def _run(
     plan: dict[str, Any],
     sets: Sequence[_Set],
@@ -304,7 +298,8 @@ def _make_shards(
     receipts, num_left = dict[str | None, list[Any]](), dict[str | None, int]()
     for each in sets:
         tasks = {task.receipt_name: task for task in each.make_tasks()}
-        found = run.read_receipts(tasks, SHARD_FIELDS, _check_name, split=each.name)
+        files = {name: [task.file_name] for name, task in tasks.items()}
+        found = run.read_receipts(files, SHARD_FIELDS, each.name)
         left = [task for task in tasks.values() if found[task.number] is None]
         if len(left) < len(tasks):
             place = "" if each.name is None else f"split {quote(each.name)}: "
@@ -337,7 +332,7 @@ def _make_head(source: Selection) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
     options, (store, *others) = source.options, source.sides
     return {
-        "format": FORMAT,
+        "format": FORMAT_OF_SHARDS,
         "format_version": FORMAT_VERSION,
         "plan_version": PLAN_VERSION,
         "layout": options.layout,
@@ -438,7 +433,7 @@ def _describe_splits_run(source: Selection, splits: Splits) -> dict[str, Any]:
     of_sides = map(describe_stores, source.sides)
     options = replace(source.options, split_name=None)
     return {
-        "format": SPLITS_FORMAT,
+        "format": FORMAT_OF_SPLITS,
         "format_version": SPLITS_FORMAT_VERSION,
         "split_seed": splits.seed,
         "split_by": splits.by,

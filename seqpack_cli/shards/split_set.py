@@ -20,7 +20,6 @@ from seqpack_cli.shards.manifest import (
 )
 from seqpack_cli.shards.shard_set import ShardSet, open_shards
 
-FORMAT = FORMAT_OF_SPLITS
 FORMAT_VERSION = 3
 FIELDS_OF_SIDES = ("stores", "decoder_stores")  # the second is null without pairs
 MANIFEST_FIELDS: dict[str, Kind] = {
@@ -75,7 +74,7 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         FolderError: it is incomplete, damaged, or holds something else.
     """
     manifest, digest, _ = read_manifest(
-        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+        path, format_name=FORMAT_OF_SPLITS, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source = path / MANIFEST_NAME
     check_all_fields(manifest, MANIFEST_FIELDS, source)

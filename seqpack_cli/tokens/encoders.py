@@ -28,6 +28,7 @@ from seqpack_cli.files.inputs import Input
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.runs.workers import Executor
 from seqpack_cli.tokens.offsets import (
+    METASPACE,
     Encoder,
     EncodersDifferError,
     FoundTargets,
@@ -77,7 +78,6 @@ WORD_CLASSES = re.compile(r"\\[wWbB]|\[:")
 # A vocabulary may have the word, but with a whole number after it.
 DROPOUT = re.compile(rb'"dropout"\s*:\s*(?:\d+[.eE]|1\b)')
 STRIPPING = re.compile(rb'"[lr]strip"\s*:\s*true')
-METASPACE = "▁"
 FALLBACK_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 SPACES_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
 CUT_AT_METASPACE = {

@@ -15,7 +15,13 @@ import numpy as np
 
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind, check_fields
-from seqpack_cli.files.manifest import MANIFEST_NAME, check_files, has_tokenizer, read_manifest
+from seqpack_cli.files.manifest import (
+    FORMAT_OF_TOKENS,
+    MANIFEST_NAME,
+    check_files,
+    has_tokenizer,
+    read_manifest,
+)
 from seqpack_cli.files.places import Place
 from seqpack_cli.ranges import to_offsets
 from seqpack_cli.tokens.columns import make_column
@@ -27,7 +33,6 @@ from seqpack_cli.tokens.tokenizer import ROLES, Vocabulary
 if TYPE_CHECKING:
     from seqpack_cli.corpus.sources import Source
 
-FORMAT = "seqpack.tokens"
 FORMAT_VERSION = 5
 MANIFEST_FIELDS: dict[str, Kind] = {
     "made_by": str,
@@ -75,7 +80,7 @@ def describe_plan(
         options: as the manifest has them.
     """
     return {
-        "format": FORMAT,
+        "format": FORMAT_OF_TOKENS,
         "format_version": FORMAT_VERSION,
         "made_by": made_by,
         "dtype": choose_dtype(vocabulary.max_id),
@@ -152,7 +157,7 @@ def read_store_manifest(path: Place) -> tuple[dict[str, Any], str]:
             or a file is missing or has another size.
     """
     manifest, digest, find_size = read_manifest(
-        path, format_name=FORMAT, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
+        path, format_name=FORMAT_OF_TOKENS, version=FORMAT_VERSION, fields=MANIFEST_FIELDS
     )
     source, ledger = path / MANIFEST_NAME, manifest["ledger"]
     check_fields(ledger, dict.fromkeys(LEDGER_NAMES, int), source=source)

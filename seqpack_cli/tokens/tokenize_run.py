@@ -623,13 +623,9 @@ def _read_receipts(
     run: RunFolder, tasks: Sequence[PartTask], fields: Mapping[str, type]
 ) -> Receipts:
     """Return the receipt of each part, None for parts without one, or with a damaged one."""
-
-    def check(task: PartTask, receipt: dict[str, Any]) -> dict[str, Any] | None:
-        names = [f"{task.name}.bin", f"{task.name}.idx", columns_name(task.name)]
-        return receipt if [file["name"] for file in receipt["files"]] == names else None
-
-    named = {task.name: task for task in tasks}
-    return dict(zip(named, run.read_receipts(named, fields, check), strict=True))
+    names = [task.name for task in tasks]
+    files = {name: [f"{name}.bin", f"{name}.idx", columns_name(name)] for name in names}
+    return dict(zip(files, run.read_receipts(files, fields), strict=True))
 
 
 def share_cores(workers: Workers, tasks: Sequence[PartTask]) -> tuple[int, int]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from seqpack_cli.files.manifest import find_format
+from seqpack_cli.files.manifest import FORMAT_OF_SPLITS, find_format
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.runs.options import takes_options
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_set import FORMAT as SPLITS_FORMAT
 from seqpack_cli.shards.split_set import open_splits
 from seqpack_cli.verification.device import open_device
 from seqpack_cli.verification.options import VerifyOptions
@@ -50,7 +49,7 @@ def verify(
     for name, function in (("--model", options.model), ("--call", options.call)):
         if function is not None:  # one that is missing is found before anything is read
             load_function(name, function)
-    if find_format(place) == SPLITS_FORMAT:
+    if find_format(place) == FORMAT_OF_SPLITS:
         splits = open_splits(place, check_present=False)
         return verify_splits(splits, options, open_device(options.device), progress)
     opened = open_shards(place, check_present=False)
