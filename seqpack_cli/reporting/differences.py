@@ -16,12 +16,12 @@ from seqpack_cli.reporting.differing_columns import compare_columns, pair_column
 from seqpack_cli.reporting.differing_manifests import compare_manifests, compare_sources
 from seqpack_cli.reporting.differing_pairs import compare_pairing
 from seqpack_cli.reporting.differing_sequences import compare_shards, compare_stores, count_equal
-from seqpack_cli.reporting.opened import Opened, name_kind, open_any
+from seqpack_cli.reporting.opened import Opened, name_kind
 from seqpack_cli.reporting.shared_documents import compare_hashes, find_shared
 from seqpack_cli.reporting.verdict import judge, judge_kinds, judge_pairs
 from seqpack_cli.runs.options import checks_arguments
 from seqpack_cli.runs.workers import Progress
-from seqpack_cli.shards.shard_set import ShardSet
+from seqpack_cli.shards.shard_set import ShardSet, open_any
 from seqpack_cli.tokens.store import TokenStore
 
 

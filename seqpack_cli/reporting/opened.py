@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError
-from seqpack_cli.files.manifest import FORMAT_OF_SHARDS, FORMAT_OF_SPLITS, find_format
+from seqpack_cli.files.manifest import FORMAT_OF_SPLITS, find_format
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import parse_place
 from seqpack_cli.reporting.wording import count
 from seqpack_cli.shards.pairs import view_side
 from seqpack_cli.shards.shard_set import (
     ShardSet,
+    open_any,
     open_packed_stores,
-    open_shards,
     show_packed_columns,
 )
 from seqpack_cli.shards.split_set import SplitSet, open_splits
@@ -24,7 +24,6 @@ from seqpack_cli.tokens.store import (
     AnyPaths,
     TokenStore,
     name_stores,
-    open_store,
     open_stores,
     parse_places,
 )
@@ -32,20 +31,6 @@ from seqpack_cli.tokens.store import (
 Opened = TokenStore | ShardSet
 AnyOpened = TokenStore | ShardSet  # with several stores as one
 AnyKind = TypeVar("AnyKind", bound=AnyOpened | SplitSet)
-
-
-def open_any(path: AnyPath) -> Opened:
-    """Open a token store or shards, whichever the folder holds.
-
-    Raises:
-        FolderError: it is neither, incomplete or damaged.
-    """
-    place = parse_place(path)
-    is_packed = find_format(place) in (
-        FORMAT_OF_SHARDS,
-        FORMAT_OF_SPLITS,
-    )  # splits: an error says so
-    return open_shards(place) if is_packed else open_store(place)
 
 
 def open_any_as_one(paths: AnyPaths) -> AnyOpened:

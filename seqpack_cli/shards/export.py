@@ -24,10 +24,7 @@ from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.manifest import (
-    FORMAT_OF_SHARDS,
-    FORMAT_OF_SPLITS,
     check_outside_runs,
-    find_format,
 )
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
@@ -55,7 +52,7 @@ from seqpack_cli.shards.parquet import (
     make_table,
     write_parquet,
 )
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.shard_set import ShardSet, open_any
 from seqpack_cli.shards.unpack import (
     Block,
     check_no_source,
@@ -67,7 +64,7 @@ from seqpack_cli.shards.unpack import (
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.kinds import Values
 from seqpack_cli.tokens.part_files import MAGIC, write_index
-from seqpack_cli.tokens.store import TokenStore, open_store
+from seqpack_cli.tokens.store import TokenStore
 
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
 OTHER_FOLDER = "choose another -o"
@@ -119,17 +116,14 @@ def export(
 
 
 def _open_source(path: AnyPath) -> TokenStore | ShardSet:
-    place = parse_place(path)
-    if find_format(place) not in (FORMAT_OF_SHARDS, FORMAT_OF_SPLITS):  # splits: an error says so
-        return open_store(place)
-    shards = open_shards(place)
-    if shards.decoder is not None:
+    opened = open_any(path)
+    if isinstance(opened, ShardSet) and opened.decoder is not None:
         raise OptionError(
-            f"{place}: holds pairs, expected single sequences",
-            hint=f"seqpack unpack {shlex.quote(str(place))} --format parquet -o FILE writes both "
-            "sides, or export the token stores",
+            f"{opened.path}: holds pairs, expected single sequences",
+            hint=f"seqpack unpack {shlex.quote(str(opened.path))} --format parquet -o FILE writes "
+            "both sides, or export the token stores",
         )
-    return shards
+    return opened
 
 
 @dataclass(frozen=True)

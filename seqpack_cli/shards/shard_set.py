@@ -20,7 +20,14 @@ from blake3 import blake3
 from seqpack_cli.batching.options import PackOptions, ResolvedOptions
 from seqpack_cli.errors import FolderError, SeqpackError
 from seqpack_cli.files.json_files import MAX_JSON_BYTES
-from seqpack_cli.files.manifest import MANIFEST_NAME, OpenedFolder, read_kept_tokenizer
+from seqpack_cli.files.manifest import (
+    FORMAT_OF_SHARDS,
+    FORMAT_OF_SPLITS,
+    MANIFEST_NAME,
+    OpenedFolder,
+    find_format,
+    read_kept_tokenizer,
+)
 from seqpack_cli.files.mapping import keep_mapped
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import Place, at, find_place, parse_place
@@ -38,7 +45,13 @@ from seqpack_cli.shards.manifest import (
 )
 from seqpack_cli.shards.shard import ReadPages, Shard
 from seqpack_cli.tokens.columns import read_columns
-from seqpack_cli.tokens.store import TokenStore, choose_columns, number_repeated, open_stores
+from seqpack_cli.tokens.store import (
+    TokenStore,
+    choose_columns,
+    number_repeated,
+    open_store,
+    open_stores,
+)
 
 BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB around it
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
@@ -239,6 +252,17 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
     path = parse_place(path)
     manifest, digest = read_shards_manifest(path, check_present=check_present)
     return ShardSet(path, manifest, digest)
+
+
+def open_any(path: AnyPath) -> TokenStore | ShardSet:
+    """Open a token store or shards, whichever the folder holds.
+
+    Raises:
+        FolderError: it is neither, incomplete or damaged; of splits the error says so.
+    """
+    place = parse_place(path)
+    is_packed = find_format(place) in (FORMAT_OF_SHARDS, FORMAT_OF_SPLITS)
+    return open_shards(place) if is_packed else open_store(place)
 
 
 # The token stores that shards were packed from

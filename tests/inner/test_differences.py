@@ -18,12 +18,11 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards import pack as pack_module
-from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.shard_set import open_any, open_shards
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store
 from seqpack_cli.tokens.tokenize_run import tokenize

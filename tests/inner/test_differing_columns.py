@@ -15,10 +15,10 @@ from shard_reference import change_manifest
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import compare
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.reporting.wording import count_columns
 from seqpack_cli.shards.pack import pack
+from seqpack_cli.shards.shard_set import open_any
 from seqpack_cli.tokens.options import TargetOptions, TokenizeOptions
 from seqpack_cli.tokens.tokenize_run import tokenize
 

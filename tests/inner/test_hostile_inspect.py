@@ -45,13 +45,13 @@ from shard_reference import (
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting.contents import describe
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.page import page as page_module
 from seqpack_cli.reporting.page.page import make_page
 from seqpack_cli.reporting.pictures.panels import make_panels
 from seqpack_cli.reporting.pictures.picture import draw_svg
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.shards.pack import pack
+from seqpack_cli.shards.shard_set import open_any
 
 assert jinja2 and matplotlib  # what pictures and the page are made with
 

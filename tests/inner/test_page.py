@@ -21,12 +21,12 @@ from command import run
 
 from seqpack_cli import open_shards, open_store
 from seqpack_cli.reporting.contents import describe
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.page import batch_rows
 from seqpack_cli.reporting.page import page as page_module
 from seqpack_cli.reporting.page import places as places_module
 from seqpack_cli.reporting.page.batch_cells import make_batch_cells
 from seqpack_cli.reporting.page.places import collect_places
+from seqpack_cli.shards.shard_set import open_any
 
 assert jinja2 and matplotlib  # what the page is made with
 

@@ -19,11 +19,10 @@ from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.reporting.differences import diff
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.reporting.shared_documents import MAX_EXAMPLES, find_shared
 from seqpack_cli.reporting.terminal.difference_lines import show_differences
 from seqpack_cli.shards.pack import pack
-from seqpack_cli.shards.shard_set import open_shards
+from seqpack_cli.shards.shard_set import open_any, open_shards
 from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import open_store

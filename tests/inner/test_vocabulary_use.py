@@ -22,12 +22,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.reporting.opened import open_any, open_any_as_one
+from seqpack_cli.reporting.opened import open_any_as_one
 from seqpack_cli.reporting.terminal.vocabulary_lines import show_vocabulary_use
 from seqpack_cli.reporting.vocabulary_use import describe_vocabulary_use
 from seqpack_cli.reporting.wording import WIDTH, count_columns
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.pack import pack
+from seqpack_cli.shards.shard_set import open_any
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.store import TokenStore, open_store
 from seqpack_cli.tokens.tokenize_run import tokenize

@@ -62,7 +62,10 @@ class StreamLinks:
         return found
 
     def _find_links(self, before: StreamBatches, after: StreamBatches) -> np.ndarray:
-        """Return where streams go on; with a round another piece may begin where one ended."""
+        """Return where streams go on from the batch before.
+
+        With rounds, a stream may also begin anew with the rest of what another visit ended with.
+        """
         goes_on = after.find_links(before)
         if self._has_rounds:
             goes_on &= (after.resets == 0) | (before.next_ids != NO_ID)

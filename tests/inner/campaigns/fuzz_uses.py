@@ -28,9 +28,8 @@ from fuzz_mutators import NUMBERS, Choices
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.errors import SeqpackError
 from seqpack_cli.reporting import contents, rows
-from seqpack_cli.reporting.opened import open_any
 from seqpack_cli.runs.workers import Executor
-from seqpack_cli.shards.shard_set import ShardSet, open_shards
+from seqpack_cli.shards.shard_set import ShardSet, open_any, open_shards
 from seqpack_cli.shards.unpack import iter_unpacked
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.store import TokenStore, open_store
