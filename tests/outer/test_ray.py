@@ -74,17 +74,21 @@ class Machine:
         return process.returncode, stderr
 
     def list_processes(self) -> dict[int, str]:
-        """Return the living processes that were started with the folder in their environment."""
-        found = {}
+        """Return the living processes with the folder in their environment, the oldest first.
+
+        Their numbers do not say which is older: they begin again after the largest one.
+        """
+        found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):  # it may have ended
                 mark = f"RAY_TMPDIR={self.folder}\0".encode()
                 if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
                     called = (entry / "cmdline").read_text(errors="replace").rstrip("\0")
-                    found[int(entry.name)] = called.replace("\0", " ")
-        return found
+                    started = int((entry / "stat").read_text().rpartition(")")[2].split()[19])
+                    found.append((started, int(entry.name), called.replace("\0", " ")))
+        return {pid: called for _, pid, called in sorted(found)}
 
-    def kill(self, name: str, *, choose: Callable[[list[int]], int] = min) -> None:
+    def kill(self, name: str, *, which: int = 0) -> None:
         """Kill the oldest process of a name, or another one, when there is one."""
         found: list[int] = []
 
@@ -94,7 +98,7 @@ class Machine:
             return bool(found)
 
         wait_for(look)
-        os.kill(choose(found), signal.SIGKILL)
+        os.kill(found[which], signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -261,7 +265,7 @@ def test_a_lost_node_costs_its_parts_and_not_the_run(
     output = tmp_path / "store"
     with cluster.start(*on_ray(tokenize(text, output))) as process:
         wait_for_receipts(process, output)
-        cluster.kill("raylet", choose=max)
+        cluster.kill("raylet", which=-1)
         stderr = process.communicate(timeout=LIMIT_SECONDS)[1]
     assert (process.returncode, stderr) == (0, "")
     assert hash_folder(output) == store
