@@ -52,7 +52,7 @@ from seqpack_cli.shards.pack_plan import (
     choose_pad_id,
     count_bytes,
     cut_shards,
-    describe_substitute_pad_id,
+    describe_pad_id,
     plan_store,
 )
 from seqpack_cli.shards.pack_shard import (
@@ -138,8 +138,9 @@ def pack(
         def plan_set(name: str | None) -> _Set:
             own = resolved if name is None else replace(resolved, split_name=name)
             source = Selection(store, own, alignment=alignment, find_split=find)
+            head = _make_head(source)  # checks the pad id before the work of planning
             counts = None if is_here else count_store(source, workers)
-            planned = _Set(name, source, plan_store(source, own, counts), _make_head(source))
+            planned = _Set(name, source, plan_store(source, own, counts), head)
             check_memory(planned.plan.table, planned.sizes)
             return planned
 
@@ -244,9 +245,9 @@ def _run(
         if run.manifest is not None:
             run.check_whole(open_splits if names else open_shards)
             return run.manifest, True
-        notes = [describe_substitute_pad_id(side, first.options) for side in first.sides]
+        notes = [describe_pad_id(side, first.options) for side in first.sides]
         notes += [_describe_small(entry, first.options) for entry in entries]
-        for note in notes:
+        for note in dict.fromkeys(notes):  # both sides of pairs may have the same
             if note is not None:
                 notice(note)
         for each in sets:
