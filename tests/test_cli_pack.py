@@ -84,6 +84,29 @@ def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ("--share a=13,b=11", []),
+        ("--share 2=1,1=3", ["a has 68.42% of the tokens packed, asked for 75.00%"]),
+        (
+            "--share a=1,b=3 --split x=0.5,y=0.5",
+            ["a has 37.50% of the tokens packed into split 'x', asked for 25.00%"],
+        ),
+    ],
+)
+def test_pack_says_if_a_store_misses_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, notes: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "abc\nabcdefgh\nde\n"), ("b", "one\ntwo\nthree\n")):
+        Path(f"{name}.txt").write_text(text)
+        run("tokenize", f"{name}.txt", "-o", name)
+    result = run("pack", "a", "b", "-o", "out", *options.split())
+    found = [line for line in result.stderr.splitlines() if "--share" in line]
+    assert found == [f"note: --share: {note}" for note in notes]
+
+
 @pytest.mark.parametrize(("options", "summary"), split_commands(SUMMARIES.read_text()))
 def test_pack_sums_up_what_each_option_leads_to(tokens: Path, options: str, summary: str) -> None:
     path = tokens.parent / "out"

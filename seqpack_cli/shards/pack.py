@@ -24,6 +24,7 @@ from seqpack_cli.batching.options import (
     PackOptions,
     ResolvedOptions,
     Splits,
+    parse_numbers,
     parse_splits,
     spell_number,
 )
@@ -75,6 +76,7 @@ from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_
 from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
 
+MAX_SHARE_ERROR = 0.01  # of all tokens; a store of few documents may miss its share by more
 TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")
 
 
@@ -511,13 +513,23 @@ def _describe_small(entry: dict[str, Any], options: ResolvedOptions) -> str | No
 
 
 def _note_results(packed: _Set, manifest: dict[str, Any], workers: Workers) -> None:
-    """Tell of stores of which nothing was packed, and of batches without a next-token label."""
+    """Tell of stores without their share, and of batches without a next-token label."""
     options, plan = packed.source.options, packed.plan
     place = "" if options.split_name is None else f" into split {quote(options.split_name)}"
     folders, counts = packed.source.store.folders, manifest["ledger"]["stores"]
     for store, counted in zip(folders, counts, strict=True):
         if not counted["num_sequences"]:
             workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
+    if options.share is not None and options.has_passes:
+        shares = np.array([*parse_numbers(options.share, "--share").values()], float)
+        num_tokens = np.array([counted["num_tokens"] for counted in counts])
+        asked, found = shares / shares.sum(), num_tokens / num_tokens.sum()
+        worst = int(np.abs(found - asked).argmax())
+        if abs(found[worst] - asked[worst]) > MAX_SHARE_ERROR:
+            workers.progress.on_notice(
+                f"--share: {folders[worst].path} has {found[worst]:.2%} of the tokens "
+                f"packed{place}, asked for {asked[worst]:.2%}"
+            )
     table = plan.table.sides[-1]  # of pairs the decoder's side
     number = table.add_up(table.longest == 1)
     if number and not options.carries_state:
