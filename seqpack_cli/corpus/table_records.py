@@ -579,8 +579,8 @@ def iter_csv_records(
                 break
             if places is None:
                 likes = dict.fromkeys(filter(None, row), "")
-                marks = re.findall(r"[,;|\t]", *row) if len(row) == 1 else []
-                hint = SEPARATOR_HINT.format(marks[0]) if marks else None
+                mark = re.search(r"[,;|\t]", *row) if len(row) == 1 else None
+                hint = SEPARATOR_HINT.format(mark[0]) if mark else None
                 place = f"{source.path}:{line}"
                 for field in fields:
                     check_count(row.count(field.name), place, field, likes, fields, hint)

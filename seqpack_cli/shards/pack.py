@@ -249,9 +249,8 @@ def _run(
             return run.manifest, True
         notes = [describe_pad_id(side, first.options) for side in first.sides]
         notes += [_describe_small(entry, first.options) for entry in entries]
-        for note in dict.fromkeys(notes):  # both sides of pairs may have the same
-            if note is not None:
-                notice(note)
+        for note in filter(None, dict.fromkeys(notes)):  # both sides of pairs may have the same
+            notice(note)
         for each in sets:
             for side, name in zip(each.source.sides, TOKENIZERS, strict=False):
                 if has_tokenizer(side.manifest):

@@ -104,11 +104,10 @@ def describe_pad_id(store: TokenStore, options: ResolvedOptions) -> str | None:
         return None if options.pad_id is None else note
     if options.pad_id is not None or store.manifest.get("pad_id") is not None:
         return None
-    pad_id = choose_pad_id(store, options)
-    (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
+    (spelling,) = spell_ids(store.read_tokenizer_json(), [0])  # as `choose_pad_id` has it
     return (
-        f"the tokenizer names no pad token; padding with id {pad_id}, "
-        f"token {quote(spelling.token)}; pass --pad-id to choose another"
+        f"the tokenizer names no pad token; padding with id 0, token {quote(spelling.token)}; "
+        "pass --pad-id to choose another"
     )
 
 
