@@ -130,6 +130,18 @@ def join_items(items: Iterable[object]) -> str:
     return f"{shown} and {hidden} more" if hidden > 0 else shown
 
 
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return a question that names the most similar names, nearest first; "" if none is similar.
+
+    >>> suggest("packk", ["pack", "unpack", "plan"])
+    "; did you mean 'pack' or 'unpack'?"
+    """
+    from difflib import get_close_matches  # takes 2 ms, so not at the top
+
+    near = " or ".join(map(repr, get_close_matches(name, names)))
+    return f"; did you mean {near}?" if near else ""
+
+
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Raise ValueError unless value is one of the choices."""
     allowed = list(choices)

@@ -71,6 +71,8 @@ FILES: dict[str, str | bytes] = {
     "wide.csv": "text,lang\nab,de,x\n",
     "open.csv": 'text,lang\nab,de\n"cd,de\nef,de\n',
     "twice.csv": "text,text\na,b\n",
+    "semicolons.csv": "text;lang\nab;de\n",
+    "tabs.csv": "text\tlang\nab\tde\n",
     "false.parquet": "text",
     "false.arrow": "text",
     "broken.jinja": "{% for m in messages %}",

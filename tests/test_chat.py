@@ -497,6 +497,23 @@ def test_template_that_fails_rejects_a_conversation(tmp_path: Path, template: st
         assert f"the chat template {tmp_path}/chat_template.jinja:2 failed: " in reasons[1]
 
 
+def test_parts_of_content_are_read_by_a_template_that_knows_them(
+    tmp_path: Path, wrapped: Any
+) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [user("c"), assistant(parts)]
+    _, reasons = make_store(tmp_path, LOOP + "{{ m.content }}" + CLOSE, [messages, [user("d")]])
+    path = tmp_path / "chat_template.jinja"
+    what = f"the chat template {path} writes a list as Python spells it, expected content that is a"
+    assert list(reasons.values()) == [f"message 2: {what} string"]
+    read = "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    template = f"{LOOP}{read}{{{{ part.text }}}}{{% endfor %}}{{% endif %}}{CLOSE}"
+    store, reasons = make_store(tmp_path, template, [messages])
+    assert not reasons
+    expected = wrapped.apply_chat_template(messages, chat_template=template, tokenize=False)
+    assert text_of(store.sequences[0]) == expected == "c<|eot_id|>ab<|eot_id|>"
+
+
 DIFFERING = (
     "message 2: at character 51, the chat template writes '|>assistant\\nb<|im_end|>\\n', but "
     "without the messages that follow '|>assistant\\n<think>\\nH\\n</', expected the same text\n\n"

@@ -34,17 +34,29 @@ def test_pack_says_what_the_shards_hold(tmp_path: Path, tokens: Path) -> None:
     )
 
 
+SUBSTITUTE = (
+    "note: the tokenizer names no pad token; padding with id 0, token '!'; "
+    "pass --pad-id to choose another\n"
+)
+NO_PADDING = "note: --pad-id is only recorded: these {} batches have no padding\n"
+
+
 @pytest.mark.parametrize(
-    ("layout", "options", "note"),
+    ("options", "note"),
     [
-        ("padded", (), True),
-        ("padded", ("--pad-id", 1), False),
-        ("packed", (), False),
-        ("varlen", ("--max-tokens", 8), False),
+        ("--layout padded", SUBSTITUTE),
+        ("--layout padded --decoder {store}", SUBSTITUTE),
+        ("--layout padded --pad-id 1", ""),
+        ("--layout streams --max-tokens 8 --pad-id 1", ""),
+        ("--layout packed", ""),
+        ("--layout packed --pad-id 1", NO_PADDING.format("packed")),
+        ("--layout packed --decoder {store} --pad-id 1", NO_PADDING.format("packed")),
+        ("--layout varlen --max-tokens 8", ""),
+        ("--layout varlen --max-tokens 8 --pad-id 1", NO_PADDING.format("varlen")),
     ],
 )
-def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
-    tmp_path: Path, layout: str, options: tuple[object, ...], note: bool
+def test_pack_says_once_what_pads_where_the_tokenizer_names_no_pad_token(
+    tmp_path: Path, options: str, note: str
 ) -> None:
     tokenizer = Tokenizer(models.WordLevel({"!": 0, "x": 1}, unk_token="!"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -53,12 +65,9 @@ def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
     store = tmp_path / "store"
     tokenizer_options = ("--tokenizer", tmp_path / "words.json", "--encoder", "tokenizers")
     assert run("tokenize", tmp_path / "a.txt", "-o", store, *tokenizer_options).exit_code == 0
-    result = run("pack", store, "-o", tmp_path / "out", "--layout", layout, *options)
+    result = run("pack", store, "-o", tmp_path / "out", *options.format(store=store).split())
     assert result.exit_code == 0
-    assert result.stderr == note * (
-        "note: the tokenizer names no pad token; padding with id 0, token '!'; "
-        "pass --pad-id to choose another\n"
-    )
+    assert result.stderr == note
 
 
 def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
@@ -73,6 +82,29 @@ def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
         "drop_shorter": 1,
         "drop_longer": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ("--share a=13,b=11", []),
+        ("--share 2=1,1=3", ["a has 68.42% of the tokens packed, asked for 75.00%"]),
+        (
+            "--share a=1,b=3 --split x=0.5,y=0.5",
+            ["a has 37.50% of the tokens packed into split 'x', asked for 25.00%"],
+        ),
+    ],
+)
+def test_pack_says_if_a_store_misses_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, notes: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "abc\nabcdefgh\nde\n"), ("b", "one\ntwo\nthree\n")):
+        Path(f"{name}.txt").write_text(text)
+        run("tokenize", f"{name}.txt", "-o", name)
+    result = run("pack", "a", "b", "-o", "out", *options.split())
+    found = [line for line in result.stderr.splitlines() if "--share" in line]
+    assert found == [f"note: --share: {note}" for note in notes]
 
 
 @pytest.mark.parametrize(("options", "summary"), split_commands(SUMMARIES.read_text()))

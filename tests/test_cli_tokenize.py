@@ -62,6 +62,18 @@ def test_tokenize_rejects_bad_records_if_asked(tmp_path):
     assert [json.loads(line)["record"] for line in rejects] == [2, 3]
 
 
+def test_tokenize_says_how_many_documents_have_replaced_bytes(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a\xff\xfe\nb\n\xffc\n")
+    (tmp_path / "b.csv").write_bytes(b"text\n\xff\nd\n")
+    arguments = ("tokenize", tmp_path, "-o", tmp_path / "out", "--encoding-errors", "replace")
+    result = run(*arguments, "--part-bytes", 8)
+    assert result.stderr == (
+        "note: documents with U+FFFD, which --encoding-errors replace puts for invalid bytes: 3\n"
+    )
+    assert json.loads((tmp_path / "out/run.json").read_text())["num_replaced_documents"] == 3
+    assert "num_replaced_documents" not in open_store(tmp_path / "out").manifest["ledger"]
+
+
 @pytest.mark.parametrize("special", [False, True])
 def test_allowing_special_tokens_without_any_is_noted(tmp_path, special):
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106

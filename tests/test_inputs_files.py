@@ -489,6 +489,10 @@ def test_patterns_leave_named_files_and_are_counted(root: str) -> None:
     made = run(root, "", exclude=["*.csv", "drafts", "*.zip"])
     assert made.skipped == {"unknown_suffix": 1, "excluded": 5}
     assert run(root, "", include=["drafts/**"]).skipped == {"not_included": 6}
+    made = run(root, "", include=["en/**"], exclude=["old", "d*s/f.txt", "drfats", "*.csv"])
+    assert made.skipped == {"not_included": 5, "excluded": 3, "unmatched": 2}
+    what = "; 2 patterns that match nothing outside skipped folders: d*s/f.txt, drfats"
+    assert made.notices[0].endswith(what)
     fail(root, "/*", include=["*.txt", "x*"], said=".zip files are not supported")
 
 

@@ -355,7 +355,7 @@ TIME = np.datetime64(0, "us")
     [
         ({"body": ["a"], "id": [1]}, {}, "no column 'text' (found: 'body', 'id')", "body"),
         ({"id": [1]}, {}, "no column 'text' (found: 'id')", "None"),
-        ({"a": [{"c": "x"}]}, {"text_field": "a.b"}, "no column 'a.b' (found: 'a', 'a.c')", ""),
+        ({"a": [{"c": "x"}]}, {"text_field": "a.b"}, "no column 'a.b' (found: 'a.c', 'a')", ""),
         ({"a": ["x"]}, {"text_field": "a.b"}, "no column 'a.b'", ""),
         ({"text": [1]}, {}, "column 'text' is int64, expected strings", ""),
         ({"text": [b"a"]}, {}, "column 'text' is binary, expected strings", ""),

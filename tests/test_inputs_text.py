@@ -328,7 +328,7 @@ KINDS = {
     "ELF": b"\x7fELF\2\1",
     "UTF-32": "text".encode("utf-32"),
     "UTF-16": "text".encode("utf-16"),
-    "UTF-16BE": ("text line\n" * 30).encode("utf-16-be"),
+    "UTF-16BE": "a\n".encode("utf-16-be"),
     "UTF-16LE": ("text line\n" * 30).encode("utf-16-le"),
 }
 

@@ -20,7 +20,7 @@ from seqpack_cli.cli.process import (
     OutputError,
     open_standard_streams,
 )
-from seqpack_cli.errors import MachineError, SeqpackError
+from seqpack_cli.errors import MachineError, SeqpackError, suggest
 
 COMMANDS = {  # and their lines in the list of commands
     "tokenize": "Turn text files into a token store.",
@@ -85,11 +85,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments name; suggest the nearest for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            suggestion = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{suggestion}")
+            ctx.fail(f"no such command {args[0]!r}{suggest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE
+from seqpack_cli.errors import MAX_COUNT, MAX_SEED, MAX_SIZE, suggest
 from seqpack_cli.runs.options import RUN, Option, list_options, spell_flag
 from seqpack_cli.runs.workers import EXECUTORS, Executor
 from seqpack_cli.sizes import read_size
@@ -156,9 +156,16 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records, col_max=26)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option that is given twice, where click takes the last value silently."""
+        """Refuse an option that is given twice, where click takes the last value silently.
+
+        For an unknown option suggest the nearest ones, nearest first; click sorts them by letter.
+        """
         if not ctx.resilient_parsing:  # which completion does, with half a line
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            try:
+                _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            except click.NoSuchOption as error:
+                name = error.option_name
+                ctx.fail(f"no such option {name}{suggest(name, error.possibilities or ())}")
             for option in given:
                 if not isinstance(option, click.Option) or option.multiple:
                     continue

@@ -26,7 +26,6 @@ PAIR_HINT = "pass --prompt-field prompt --completion-field completion"
 IDS_FIELD = "--ids-field"
 # Of these, only a field of a similar name is proposed.
 OTHERS = (KEEP, "--labels-field", "--attention-mask-field", "--loss-mask-field")
-SIMILAR = 0.7  # of two names, from 0 to 1
 ROLE_NAMES = frozenset({"role", "from"})  # one of them is in each message; ShareGPT calls it `from`
 FIELD_HINT = re.compile(r"pass --(keep|[a-z]+-field) ")
 SKIP_HINT = "fix the record and add --overwrite, or pass --on-bad-record skip"
@@ -245,7 +244,7 @@ def missing_field_error(
         f"{outer}.{key}" for outer, value in found.items() if type(value) is dict for key in value
     ]
     names = [*found, *inside]
-    similar = get_close_matches(name, filter(str.isprintable, names), cutoff=SIMILAR)
+    similar = get_close_matches(name, filter(str.isprintable, names))
     listed = join_items(map(quote, dict.fromkeys([*similar, *names]))) or "none"
     taken = [each.name for each in fields if each.option != KEEP]
     kind_of_value = list if option in (MESSAGES_FIELD, IDS_FIELD) else str

@@ -97,6 +97,10 @@ class Reason(Enum):
         "file or folder that does not match --include",
         "files or folders that do not match --include",
     )
+    UNMATCHED = (
+        "pattern that matches nothing outside skipped folders",
+        "patterns that match nothing outside skipped folders",
+    )
 
 
 class Skipped(dict[str, tuple[Reason, str]]):
@@ -329,6 +333,7 @@ class _Search:
         self._include = [_parse_choice("--include", each) for each in options.include]
         self._exclude = [_parse_choice("--exclude", each) for each in options.exclude]
         self._unused = dict.fromkeys([*self._include, *self._exclude])
+        self._unseen = set[_Pattern]()  # which may match below a folder that is skipped
         self._roots: list[str] = []  # inputs whose files are chosen
         self._statuses = _list_statuses(inputs)
 
@@ -355,8 +360,14 @@ class _Search:
         return self._join_pairs(files, is_pair=is_pair) if self._formats.has_pairs else files
 
     def check_used(self) -> None:
-        """Raise OptionError if a pattern of --include or --exclude has matched nothing."""
+        """Raise OptionError if a pattern of --include or --exclude has matched nothing.
+
+        Note one that may match something below a folder that is skipped.
+        """
         for pattern in self._unused:
+            if pattern in self._unseen:
+                self.skipped[pattern.spelled] = Reason.UNMATCHED, ""
+                continue
             shown = f"{pattern.option} {quote(pattern.spelled)}"
             if not self._roots:
                 raise OptionError(
@@ -375,16 +386,15 @@ class _Search:
         if not self._include and not self._exclude:
             return None
         patterns, is_folder = [*self._include, *self._exclude], path[-1:] in ("", "/")
-        found = {each for each in patterns if each.covers(path)}
-        reason = None if found.isdisjoint(self._exclude) else Reason.EXCLUDED
-        if is_folder:
-            found |= {each for each in patterns if each.leads_to(path)}
-        if self._include and reason is None and found.isdisjoint(self._include):
+        used = {each for each in patterns if each.covers(path)}
+        reason = None if used.isdisjoint(self._exclude) else Reason.EXCLUDED
+        inside = {each for each in patterns if is_folder and each.leads_to(path)}
+        if self._include and reason is None and (used | inside).isdisjoint(self._include):
             reason = Reason.NOT_INCLUDED
         if reason is not None or not is_folder:
-            # What would match below a folder that is skipped is never seen.
-            for used in found:
-                self._unused.pop(used, None)
+            self._unseen |= inside
+            for each in used:
+                self._unused.pop(each, None)
         return reason
 
     def take(

@@ -140,7 +140,8 @@ def _guess_utf16(block: bytes) -> str | None:
         return None
     num_even, num_odd = sample[::2].count(0), sample[1::2].count(0)
     few, many = sorted((num_even, num_odd))
-    if len(sample) < HEAD_BYTES // 64 or many < 0.4 * len(sample) or few > 0.02 * len(sample):
+    least = 4 if b"\n" in sample else 64  # a few letters with NUL between them may be a list
+    if len(sample) < least or many < 0.4 * len(sample) or few > 0.02 * len(sample):
         return None
     return "UTF-16BE" if num_even > num_odd else "UTF-16LE"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ NUMBER_BYTES = 4  # of a number in a list, at least: a file stores repeated ones
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_FIELD = 2**31 - 1  # the limit of the csv module
 CLOSE_HINT = "close the value with a quotation mark, or write one inside a text as two"
+SEPARATOR_HINT = "the columns seem to be separated by {!r}: use commas (.csv) or tabs (.tsv)"
 
 # The fields of a row of CSV that are read, none of a blank line, or why there are none; its line,
 # and the byte at which it begins.
@@ -151,18 +153,24 @@ def check_column(
 
 
 def check_count(
-    count: int, place: str, field: Field, likes: Mapping[str, Any], fields: Iterable[Field]
+    count: int,
+    place: str,
+    field: Field,
+    likes: Mapping[str, Any],
+    fields: Iterable[Field],
+    hint: str | None = None,
 ) -> None:
     """Raise DataError unless there is one column of the name of a field.
 
     Args:
         likes: an empty value of each column that is there, by its name.
+        hint: about a missing one, if it is not another name.
     """
     if count > 1:
         raise DataError(f"{place}: {count} columns named {quote(field.name)}")
     if not count:
         error = missing_field_error("column", field, likes, fields)
-        raise DataError(f"{place}: {error.reason}", hint=error.hint)
+        raise DataError(f"{place}: {error.reason}", hint=hint or error.hint)
 
 
 def _split(column: str, names: Sequence[str]) -> list[str]:
@@ -571,10 +579,11 @@ def iter_csv_records(
                 break
             if places is None:
                 likes = dict.fromkeys(filter(None, row), "")
+                mark = re.search(r"[,;|\t]", *row) if len(row) == 1 else None
+                hint = SEPARATOR_HINT.format(mark[0]) if mark else None
+                place = f"{source.path}:{line}"
                 for field in fields:
-                    check_count(
-                        row.count(field.name), f"{source.path}:{line}", field, likes, fields
-                    )
+                    check_count(row.count(field.name), place, field, likes, fields, hint)
                 places, num_columns = [row.index(field.name) for field in fields], len(row)
                 continue
             if row and len(row) != num_columns:

@@ -29,6 +29,7 @@ from seqpack_cli.errors import (
     check_seed,
     escape_controls,
     quote,
+    suggest,
 )
 
 Parameters = ParamSpec("Parameters")
@@ -150,10 +151,7 @@ def takes_options(
             values: dict[str, dict[str, Any]] = {}
             for name in [name for name in keywords if name not in own]:
                 if name not in named:
-                    import difflib  # takes 2 ms, so not at the top
-
-                    near = difflib.get_close_matches(name, [*named, *own], 1)
-                    meant = "".join(f"; did you mean {each!r}?" for each in near)
+                    meant = suggest(name, [*named, *own])
                     raise TypeError(f"{function.__name__} has no option {name!r}{meant}")
                 values.setdefault(named[name], {})[name] = keywords.pop(name)
             for parameter, found in values.items():

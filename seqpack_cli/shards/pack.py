@@ -24,6 +24,7 @@ from seqpack_cli.batching.options import (
     PackOptions,
     ResolvedOptions,
     Splits,
+    parse_numbers,
     parse_splits,
     spell_number,
 )
@@ -52,7 +53,7 @@ from seqpack_cli.shards.pack_plan import (
     choose_pad_id,
     count_bytes,
     cut_shards,
-    describe_substitute_pad_id,
+    describe_pad_id,
     plan_store,
 )
 from seqpack_cli.shards.pack_shard import (
@@ -75,6 +76,7 @@ from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_
 from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
 
+MAX_SHARE_ERROR = 0.01  # of all tokens; a store of few documents may miss its share by more
 TOKENIZERS = ("tokenizer.json", "decoder.tokenizer.json")
 
 
@@ -138,8 +140,9 @@ def pack(
         def plan_set(name: str | None) -> _Set:
             own = resolved if name is None else replace(resolved, split_name=name)
             source = Selection(store, own, alignment=alignment, find_split=find)
+            head = _make_head(source)  # checks the pad id before the work of planning
             counts = None if is_here else count_store(source, workers)
-            planned = _Set(name, source, plan_store(source, own, counts), _make_head(source))
+            planned = _Set(name, source, plan_store(source, own, counts), head)
             check_memory(planned.plan.table, planned.sizes)
             return planned
 
@@ -244,11 +247,10 @@ def _run(
         if run.manifest is not None:
             run.check_whole(open_splits if names else open_shards)
             return run.manifest, True
-        notes = [describe_substitute_pad_id(side, first.options) for side in first.sides]
+        notes = [describe_pad_id(side, first.options) for side in first.sides]
         notes += [_describe_small(entry, first.options) for entry in entries]
-        for note in notes:
-            if note is not None:
-                notice(note)
+        for note in filter(None, dict.fromkeys(notes)):  # both sides of pairs may have the same
+            notice(note)
         for each in sets:
             for side, name in zip(each.source.sides, TOKENIZERS, strict=False):
                 if has_tokenizer(side.manifest):
@@ -510,13 +512,23 @@ def _describe_small(entry: dict[str, Any], options: ResolvedOptions) -> str | No
 
 
 def _note_results(packed: _Set, manifest: dict[str, Any], workers: Workers) -> None:
-    """Tell of stores of which nothing was packed, and of batches without a next-token label."""
+    """Tell of stores without their share, and of batches without a next-token label."""
     options, plan = packed.source.options, packed.plan
     place = "" if options.split_name is None else f" into split {quote(options.split_name)}"
     folders, counts = packed.source.store.folders, manifest["ledger"]["stores"]
     for store, counted in zip(folders, counts, strict=True):
         if not counted["num_sequences"]:
             workers.progress.on_notice(f"no sequence of {store.path} was packed{place}")
+    if options.share is not None and options.has_passes:
+        shares = np.array([*parse_numbers(options.share, "--share").values()], float)
+        num_tokens = np.array([counted["num_tokens"] for counted in counts])
+        asked, found = shares / shares.sum(), num_tokens / num_tokens.sum()
+        worst = int(np.abs(found - asked).argmax())
+        if abs(found[worst] - asked[worst]) > MAX_SHARE_ERROR:
+            workers.progress.on_notice(
+                f"--share: {folders[worst].path} has {found[worst]:.2%} of the tokens "
+                f"packed{place}, asked for {asked[worst]:.2%}"
+            )
     table = plan.table.sides[-1]  # of pairs the decoder's side
     number = table.add_up(table.longest == 1)
     if number and not options.carries_state:

@@ -97,16 +97,17 @@ def choose_pad_id(store: TokenStore, options: ResolvedOptions) -> int:
     return pad_id
 
 
-def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> str | None:
-    """Return a note if padding is filled with an ordinary token for want of a pad token."""
-    has_choice = options.pad_id is not None or store.manifest.get("pad_id") is not None
-    if has_choice or not options.pads_rows:
+def describe_pad_id(store: TokenStore, options: ResolvedOptions) -> str | None:
+    """Return a note if an ordinary token pads for want of a pad token, or --pad-id pads nothing."""
+    if not options.pads_rows:
+        note = f"--pad-id is only recorded: these {options.layout} batches have no padding"
+        return None if options.pad_id is None else note
+    if options.pad_id is not None or store.manifest.get("pad_id") is not None:
         return None
-    pad_id = choose_pad_id(store, options)
-    (spelling,) = spell_ids(store.read_tokenizer_json(), [pad_id])
+    (spelling,) = spell_ids(store.read_tokenizer_json(), [0])  # as `choose_pad_id` has it
     return (
-        f"the tokenizer names no pad token; padding with id {pad_id}, "
-        f"token {quote(spelling.token)}; pass --pad-id to choose another"
+        f"the tokenizer names no pad token; padding with id 0, token {quote(spelling.token)}; "
+        "pass --pad-id to choose another"
     )
 
 

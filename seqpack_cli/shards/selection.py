@@ -60,7 +60,7 @@ from seqpack_cli.batching.selection import (
     list_length_tests,
     tally,
 )
-from seqpack_cli.errors import DataError, OptionError, join_items, quote
+from seqpack_cli.errors import MAX_LISTED_ITEMS, DataError, OptionError, join_items, quote
 from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.ranges import to_offsets
@@ -447,13 +447,13 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
         texts, numbers = _spell_distinct(column, values)
         number_of = {split: number for number, split in enumerate(splits.names)}
         found = np.array([number_of.get(text, NO_SPLIT) for text in texts], np.int16)[numbers]
-        if (found == NO_SPLIT).any():
-            value = texts[int(numbers[(found == NO_SPLIT).argmax()])]
+        if missing := [texts[place] for place in np.unique(numbers[found == NO_SPLIT])]:
+            names = ",".join((*splits.names, *missing[:MAX_LISTED_ITEMS]))
             raise DataError(
-                f"{store.shown_path}: column {quote(name)} has {quote(value)}, expected the name "
-                f"of a split: {join_items(splits.names)}",
-                hint=f"add it to --split: {','.join((*splits.names, value))}; or give each split a "
-                "share, such as train=0.9,test=0.1",
+                f"{store.shown_path}: column {quote(name)} has {join_items(map(quote, missing))}, "
+                f"expected the names of splits: {join_items(splits.names)}",
+                hint=f"write --split {names}, or give each split a share, such as "
+                "train=0.9,test=0.1",
             )
         return found
 

@@ -379,6 +379,15 @@ class ChatTemplate:
         prepared = _name_thoughts(messages)
         find = self._find_blocks if self._has_blocks else self._find_turns
         text, spans = find(prepared, tools)
+        for number, message in enumerate(messages, 1):
+            content = message.get("content")
+            if type(content) is list and content and str(content) in text:
+                raise BadRecordError(
+                    f"message {number:,}: the chat template {self._path} writes a list as Python "
+                    "spells it, expected content that is a string",
+                    "write the text of the parts as one string, or pass a --chat-template that "
+                    "reads the parts",
+                )
         own, spelled = None, ""
         if self._spelled.may_be_in(canonical):
             own, spelled = self._find_own(text, (messages, tools))

@@ -70,6 +70,7 @@ LEDGER_NAMES = (
     "num_special_tokens_in_text",
     "num_words_without_token",
 )
+REPLACED = "num_replaced_documents"  # counted too, for a note and run.json
 NO_COUNTS: Mapping[str, int] = Counter()
 
 
@@ -358,7 +359,7 @@ class PartWriter:
             files.append(write_part_columns(path, self._hashes, columns))
         self._ledger.setdefault("num_target_tokens", self._ledger["num_tokens"])
         receipt = {
-            "ledger": {name: self._ledger[name] for name in LEDGER_NAMES},
+            "ledger": {name: self._ledger[name] for name in (*LEDGER_NAMES, REPLACED)},
             "ranges": self._ranges,
             "files": files,
             "class_names": {it.name: it.class_names for it in self.kinds if it.has_classes},

@@ -66,6 +66,7 @@ from seqpack_cli.tokens.manifest import describe_plan, is_balanced, make_manifes
 from seqpack_cli.tokens.offsets import Encoder, EncodersDifferError
 from seqpack_cli.tokens.options import TokenizeOptions
 from seqpack_cli.tokens.part_files import (
+    REPLACED,
     MadeDocuments,
     PartWriter,
     cast_ids,
@@ -266,6 +267,10 @@ def _tokenize_sources(
     write_spelled_tokens(run, manifest, receipts)
     done: dict[str, Any] = {"tokenizer": tokenizer.name, "encoder": encoder}
     done["skipped"] = skipped.count()
+    if num_replaced := sum(receipt["ledger"][REPLACED] for receipt in receipts):
+        what = "documents with U+FFFD, which --encoding-errors replace puts for invalid bytes"
+        workers.progress.on_notice(f"{what}: {num_replaced:,}")
+        done[REPLACED] = num_replaced
     done |= {} if setup.chat is None else {"chat_template": setup.chat.template.path}
     versions = {"tokenizers": tokenizers.__version__}
     publish_store(run, workers, manifest, receipts, done, versions, started=started)
@@ -394,11 +399,13 @@ def _iter_made(
         has_targets=setup.text is not None,
         special_tokens=() if setup.chat is None else setup.chat.special_tokens,
     )
-    num_documents = 0
+    num_documents = num_replaced = 0
     for found in map_ahead(encode, batches, num_threads=setup.num_threads):
         batch, encoded = found.batch, found.encoded
         num_spelled = special_tokens.add(batch.spelled, first_document=num_documents)
         num_documents += len(batch.texts)
+        if options.documents.encoding_errors == "replace":
+            num_replaced = sum("\ufffd" in text for text in batch.texts)
         try:
             made = make_sequences(
                 encoded,
@@ -421,7 +428,7 @@ def _iter_made(
             batch.fields,
             batch.num_rejected,
             len(encoded.ids),
-            {"num_special_tokens_in_text": num_spelled},
+            {"num_special_tokens_in_text": num_spelled, REPLACED: num_replaced},
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.corpus.checks import check_options_used, find_input
-from seqpack_cli.corpus.fields import MESSAGES_FIELD, PAIR_HINT, FieldText
+from seqpack_cli.corpus.fields import FieldText
 from seqpack_cli.corpus.find_files import list_inputs
 from seqpack_cli.corpus.options import TEXT_FORMATS
 from seqpack_cli.corpus.parts import check_footers
@@ -29,8 +29,9 @@ from seqpack_cli.tokens.tokenizer import TOKENIZER_FILE, catch_failure
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+OTHER_OPTIONS = ("--messages-field", "--prompt-field", "--keep")  # which readers may propose
 TEXTS_HINT = (
-    "train on text: name a field of text with --text-field, or write the messages as lines first"
+    "train on text: name a field of text with --text-field, or write the texts as lines first"
 )
 
 
@@ -95,9 +96,8 @@ def _iter_texts(
                 has_text = has_text or bool(texts)
                 yield texts
         except DataError as error:
-            has_other_option = any(it in (error.hint or "") for it in (MESSAGES_FIELD, PAIR_HINT))
-            hint = TEXTS_HINT if has_other_option else error.hint
-            raise DataError(error.message, hint) from error
+            is_other = any(option in (error.hint or "") for option in OTHER_OPTIONS)
+            raise DataError(error.message, TEXTS_HINT if is_other else error.hint) from error
     if not has_text:
         raise DataError(f"{join_items(source.path for source in sources)}: no text to train on")
 

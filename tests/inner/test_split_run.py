@@ -178,9 +178,8 @@ def test_values_of_a_column_name_the_splits(store: Path, tmp_path: Path) -> None
             "de,en,fr",
             "lang",
             DataError,
-            "{}: column 'lang' has 'it', expected the name of a split: de, en, fr",
-            "add it to --split: de,en,fr,it; or give each split a share, such as "
-            "train=0.9,test=0.1",
+            "{}: column 'lang' has 'it', 'nl', expected the names of splits: de, en, fr",
+            "write --split de,en,fr,it,nl, or give each split a share, such as train=0.9,test=0.1",
         ),
         (
             "train,test,dev",
