@@ -131,15 +131,15 @@ def join_items(items: Iterable[object]) -> str:
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """Return a question that names the most similar names, nearest first; "" if none is similar.
+    """Return a question that names the most similar of some names; "" if none is similar.
 
-    >>> suggest("packk", ["pack", "unpack", "plan"])
-    "; did you mean 'pack' or 'unpack'?"
+    >>> suggest("packk", ["unpack", "pack", "plan"])
+    "; did you mean 'pack'?"
     """
     from difflib import get_close_matches  # takes 2 ms, so not at the top
 
-    near = " or ".join(map(repr, get_close_matches(name, names)))
-    return f"; did you mean {near}?" if near else ""
+    near = get_close_matches(name, names, 1)
+    return "".join(f"; did you mean {each!r}?" for each in near)
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:

@@ -158,7 +158,7 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that is given twice, where click takes the last value silently.
 
-        For an unknown option suggest the nearest ones, nearest first; click sorts them by letter.
+        For an unknown option suggest the nearest one; click sorts all that are similar by letter.
         """
         if not ctx.resilient_parsing:  # which completion does, with half a line
             try:

@@ -267,7 +267,7 @@ def _tokenize_sources(
     write_spelled_tokens(run, manifest, receipts)
     done: dict[str, Any] = {"tokenizer": tokenizer.name, "encoder": encoder}
     done["skipped"] = skipped.count()
-    if num_replaced := sum(receipt["ledger"][REPLACED] for receipt in receipts):
+    if num_replaced := sum(receipt["ledger"].get(REPLACED, 0) for receipt in receipts):
         what = "documents with U+FFFD, which --encoding-errors replace puts for invalid bytes"
         workers.progress.on_notice(f"{what}: {num_replaced:,}")
         done[REPLACED] = num_replaced
