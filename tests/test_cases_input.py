@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
 from command import check_refused, run
 from oracle.stores import read_store
@@ -313,3 +314,22 @@ def test_case_27_longer_than_65535_on_cuda(long_shards: Path) -> None:
     note = "computed only part of 1 large batch: the time steps in which most rows end"
     assert f"  note: forward: {note}" in lines
     assert lines[-1] == "all levels passed"
+
+
+@pytest.mark.cuda
+def test_case_40_cuda_memory_is_not_enough(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, [3000] * 64, batch_size=64)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (64 << 20)) / total)
+    try:
+        options = ("--hidden-size", 512, "--max-batch-tokens", 1_000_000)
+        result = run("verify", shards, "--device", "cuda", *options)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert result.exit_code == 5
+    message, _, hint = result.stderr.splitlines()
+    assert message.startswith("Error: shard-00000.safetensors: batch 0: ")
+    expected = "pass a smaller --max-batch-tokens, or pack with a smaller --batch-size"
+    assert hint == f"hint: {expected}"
+    assert "proven" not in result.stdout

@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,7 @@ def test_version_or_value_that_nobody_writes_is_refused(
     "data",
     [
         *(b"", b"{", b"[]", b"null", b"1", b'"x"', b"\xff\xfe{}", b"[" * 100_000, b"{}"),
+        b'{"a": [' + b"[]," * 10_000_000 + b"[]]}",  # would take 3 GB
         *(b'{"a":' * 100_000, b'{"format": NaN}', b'{"format": Infinity}', b"\0" * 64),
     ],
     ids=lambda data: repr(data[:12]),
@@ -448,6 +450,11 @@ def test_header_of_tensors_that_lies_is_refused(folder: Path, name: str, file: s
             (path / file).write_bytes(struct.pack("<Q", length) + good[8:])
             fit(path)
             assert is_refused(reader, path), length
+        length = 2**20 + 8  # of a good header with spaces behind it
+        header, data = good[8 : 8 + size].ljust(length), good[8 + size :]
+        (path / file).write_bytes(struct.pack("<Q", length) + header + data)
+        fit(path)
+        assert is_refused(reader, path)
         extra = {"lengths": np.zeros(1), "extra": np.zeros(1)}
         for more in extra:
             (path / file).write_bytes(make_tensor_file(metadata, {**tensors, more: extra[more]}))
@@ -477,10 +484,12 @@ def test_index_that_lies_is_refused(folder: Path) -> None:
         spans["firsts"] = (34 + 12 * num_sequences, fields[4])
         for dtype, (start, count) in spans.items():
             real = "<i8" if dtype == "firsts" else dtype
-            for value in (-1, 0, 1, 2**31 - 1, -(2**31), 10**6):
+            for place, value in product(
+                {count // 2, count - 1 if dtype == "firsts" else count // 2},
+                (-1, 0, 1, 2**31 - 1, -(2**31), 10**6),
+            ):
                 data = bytearray(good)
                 array = np.frombuffer(data, real, count, start)
-                place = count // 2 if dtype != "firsts" else count - 1
                 if array[place] == value:
                     continue
                 array[place] = value

@@ -87,6 +87,15 @@ def test_two_workers_write_the_same_bytes(place: Path, tiny_tokenizer: Path) -> 
         case.tokenize(Path("two"))
 
 
+def test_end_of_a_truncated_completion_is_no_target(place: Path) -> None:
+    lines = b'{"q": "a", "a": "bcdef"}\n{"q": "a", "a": "b"}'
+    given = {"prompt_field": "q", "completion_field": "a", "eos": "<eos>", "max_length": 4}
+    Case({"a.jsonl": lines}, "bytes", {**given, "overflow": "truncate"}).tokenize(Path("store"))
+    page = read_store(Path("store"))
+    assert page.sequences == [[*b"abc", 258], [*b"ab", 258]]
+    assert page.columns["targets"] == [[0, 1, 1, 0], [0, 1, 1]]
+
+
 KEPT = {spelled.split(":")[0]: spelled for spelled in KEEP}
 
 
