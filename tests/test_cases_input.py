@@ -7,11 +7,9 @@ that is refused, 5 the machine), the place and the hint.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,16 +120,6 @@ def test_case_01_invalid_utf8(tmp_path: Path, policy: str) -> None:
         reason = "byte 0xff, expected UTF-8"
         expected = {"source": str(corpus), "record": 1042, "byte": byte, "reason": reason}
         assert read_rejects(store_of(corpus)) == [expected]
-
-
-@pytest.mark.skipif(shutil.which("iconv") is None, reason="iconv is not here")
-def test_case_03_utf16_hint_can_be_typed(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "my notes.txt.gz", gzip.compress("Grüße\n".encode("utf-16")))
-    hint = tokenize(corpus).stderr.splitlines()[-1].removeprefix("hint: ")
-    subprocess.run(["sh", "-c", hint], cwd=tmp_path, check=True, capture_output=True)
-    (converted,) = tmp_path.glob("*utf8*")
-    assert tokenize(converted).exit_code == 0
-    assert read_texts(store_of(corpus)) == ["Grüße"]
 
 
 def write_long_line(path: Path, num_bytes: int) -> Path:

@@ -53,6 +53,7 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.cli.main import main
+from seqpack_cli.limits import LIMITS
 
 NOBODY = 65534
 
@@ -1056,7 +1057,13 @@ def test_pair_that_changes_while_it_is_read_is_an_error(suffix: str) -> None:
 # Objects
 
 
-def test_objects_are_read_like_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_objects_are_read_like_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """However many requests it takes."""
+    for name in ("range_bytes", "seek_bytes"):
+        monkeypatch.setattr(LIMITS, name, size)
     there = f"memory://{tmp_path.name}/corpus"
     for name, data in {
         "Z.text": b"zed\n" * 30,

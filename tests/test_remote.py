@@ -193,6 +193,27 @@ def test_of_two_plans_at_one_place_the_second_is_refused(
     assert run(*words).exit_code == 0
 
 
+def test_plan_that_appears_at_the_same_moment_is_not_replaced(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look of a run at its place and its first put."""
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, 1, kill)
+        tokenize(text, f"{url}/other", TokenizeOptions(eos="<eos>"), executor=HERE)
+    plan = read_url(f"{url}/other")["plan.json"]
+    for system in type(fsspec.filesystem("s3"))._cache.values():
+
+        def put_late(key: str, *values: Any, put: Any = system.pipe_file, **options: Any) -> None:
+            if f"s3://{key}" == f"{url}/store/plan.json":
+                put(key, plan)
+            put(key, *values, **options)
+
+        monkeypatch.setattr(system, "pipe_file", put_late)
+    result = run("tokenize", text, "-o", f"{url}/store", *PARTS)
+    assert result.exit_code == 4, result.output
+    assert read_url(f"{url}/store") == {"plan.json": plan}
+
+
 def test_run_whose_place_was_taken_over_stops(
     text: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
