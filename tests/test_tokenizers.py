@@ -259,10 +259,6 @@ def test_first_texts_of_each_part_are_compared(
     assert encoder_of(tmp_path) == ("tokenizers" if said else "fastokens")
 
 
-class Stop(BaseException):
-    """Stands for a kill."""
-
-
 @pytest.mark.parametrize(
     ("first", "second", "wrong", "num_kept", "used"),
     [
@@ -300,11 +296,11 @@ def test_stopped_run_goes_on_without_parts_of_an_encoder_that_differs(
     def stop(num_bytes: int) -> None:
         read.append(num_bytes)
         if sum(read) > 2 * size:
-            raise Stop
+            raise KeyboardInterrupt
 
     options = TokenizeOptions(tokenizer=tmp_path / "slow", part_bytes=size, encoder=first)
     store, here = tmp_path / "run" / "store", Executor(num_workers=1)
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         tokenize(source, store, options, executor=here, progress=Progress(on_advance=stop))
     before = (store / "part-00000.bin").stat().st_mtime_ns
     result = start(tmp_path / "run", data, texts, "--part-bytes", size, "--encoder", second)

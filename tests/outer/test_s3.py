@@ -115,6 +115,7 @@ def test_every_kind_of_input_is_read_as_from_a_disk(server, url, made, tmp_path)
     rows = table({"text": ["some text"] * 500, "n": range(500)})
     parquet.write_table(rows, corpus / "e.parquet", row_group_size=50)
     there = put_folder(server, corpus, url)
+    put_object(server.upstream, f"{there.removeprefix('s3://')}/deep er/", b"")  # marks a folder
     for name, *keep in (("",), ("/deep er", "--keep", "n"), ("/*.*[tz]",)):
         for place, out in ((corpus, "here"), (there, "there")):
             words = ("tokenize", f"{place}{name}", "-o", tmp_path / out, "--overwrite", *keep)
