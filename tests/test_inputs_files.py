@@ -1059,7 +1059,7 @@ def test_pair_that_changes_while_it_is_read_is_an_error(suffix: str) -> None:
 
 @pytest.mark.parametrize("size", [7, 1 << 20])
 def test_objects_are_read_like_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Path, size: int
 ) -> None:
     """However many requests it takes."""
     for name in ("range_bytes", "seek_bytes"):
@@ -1082,6 +1082,10 @@ def test_objects_are_read_like_files(
         assert objects.manifest["parts"] == local.manifest["parts"]
         texts = {path.replace("here", there): texts for path, texts in local.texts.items()}
         assert objects.texts == texts
+    write(f"{there}/model/tokenizer.json", tiny_tokenizer.read_bytes())
+    places = (tiny_tokenizer, f"{there}/model", f"{there}/model/tokenizer.json")
+    made = [tokenize(f"{there}/Z.text", f"by-{n}", tokenizer=it)[0] for n, it in enumerate(places)]
+    assert made[0] == made[1] == made[2]
     fail("memory://", f"{tmp_path.name}//a", said="two slashes")
     for name in ("Z.text", "*.text"):
         assert list(run("file://", f"{tmp_path}/here/{name}").texts) == [f"{tmp_path}/here/Z.text"]

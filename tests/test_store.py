@@ -424,7 +424,6 @@ def test_tokenize_notes_what_looks_odd(place: Path, given: Given, fragment: str 
 
 # Conditions: what a user writes is compared exactly
 
-FIELDS = ("n", "x", "b", "s", "c")
 VALUES = [
     (-(2**63), 0.1, True, "ab", 1),
     (2**53, 0.3, False, "é", 2.5),
@@ -445,7 +444,7 @@ c != 1: 1 2 3; s = ab: 0; s != ab: 1 2 3 4; s = é: 1; s = "": 2
 @pytest.fixture(scope="module")
 def conditions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("conditions")
-    lines = [{"text": "a", **dict(zip(FIELDS, row, strict=True))} for row in VALUES]
+    lines = [{"text": "a", **dict(zip("nxbsc", row, strict=True))} for row in VALUES]
     (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     keep = ["n:int", "x:float", "b:class", "s:text", "c:class"]
     tokenize(folder / "a.jsonl", folder / "store", keep=keep, num_workers=1)
