@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from batching_reference import slow_copy
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqpack_cli.limits import LIMITS
@@ -61,27 +61,33 @@ def check_copy(drawn: list[tuple[int, int, int]], num_source: int, num_target: i
         assert target.tolist() == expected
 
 
-USUAL = (LIMITS.entries_per_block, LIMITS.long_range)
-JOINED = ([(0, 0, 3), (3, 3, 2), (5, 5, 4)], 9, 9)
-MIXED = ([(0, 500, 400), (3, 2, 5), (390, 10, 450), (3, 901, 0), (7, 950, 1)], 900, 1000)
+@settings(max_examples=60)
+@given(copies())
+def test_copy_ranges_is_the_loop(drawn: tuple[list[tuple[int, int, int]], int, int]) -> None:
+    check_copy(*drawn)
 
 
-@settings(max_examples=120)
-@given(copies(), st.sampled_from([USUAL]) | st.tuples(st.integers(1, 60), st.sampled_from([1, 6])))
-@example(([], 3, 3), USUAL)
-@example(([(0, 3, 1), (2, 5, 1), (4, 7, 1)], 5, 8), USUAL)
-@example(([(0, 5, 3), (3, 0, 2)], 9, 9), USUAL)  # neighbours in the source
-@example(([(4, 0, 3), (0, 3, 2)], 9, 9), USUAL)  # neighbours in the target
-@example(JOINED, USUAL)
-@example(MIXED, USUAL)
+@settings(max_examples=60)
+@given(copies(), st.integers(1, 60), st.sampled_from([1, 6, 128]))
 def test_copy_ranges_is_the_loop_in_blocks_of_any_size(
-    drawn: tuple[list[tuple[int, int, int]], int, int], limits: tuple[int, int]
+    drawn: tuple[list[tuple[int, int, int]], int, int], entries: int, long_range: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LIMITS, "entries_per_block", limits[0])
-        patch.setattr(LIMITS, "sequences_per_block", limits[0])
-        patch.setattr(LIMITS, "long_range", limits[1])
+        patch.setattr(LIMITS, "entries_per_block", entries)
+        patch.setattr(LIMITS, "sequences_per_block", entries)
+        patch.setattr(LIMITS, "long_range", long_range)
         check_copy(*drawn)
+
+
+def test_copy_ranges_copies_long_and_short_ones_together() -> None:
+    check_copy([(0, 500, 400), (3, 2, 5), (390, 10, 450), (3, 901, 0), (7, 950, 1)], 900, 1000)
+    check_copy([(0, 3, 1), (2, 5, 1), (4, 7, 1)], 5, 8)
+
+
+def test_copy_ranges_joins_neighbours_in_both_only() -> None:
+    check_copy([(0, 0, 3), (3, 3, 2), (5, 5, 4)], 9, 9)
+    check_copy([(0, 5, 3), (3, 0, 2)], 9, 9)  # neighbours in the source
+    check_copy([(4, 0, 3), (0, 3, 2)], 9, 9)  # neighbours in the target
 
 
 def test_copy_ranges_copies_more_than_a_block() -> None:
@@ -95,3 +101,8 @@ def test_copy_ranges_copies_more_than_a_block() -> None:
     back = np.zeros_like(source)
     copy_ranges(target, np.arange(num_ranges) * 10, back, order * 10, lengths)
     assert np.array_equal(back, source)
+
+
+def test_copy_ranges_of_none_changes_nothing() -> None:
+    check_copy([], 3, 3)
+    check_copy([(0, 0, 0)], 0, 0)
