@@ -254,7 +254,6 @@ def test_faults_of_the_server_change_no_byte(server, url, made, kind, operation,
     check_same(read_url(server, f"{url}/store"), read_tree(made / "store"))
 
 
-@pytest.mark.slow
 def test_a_server_that_is_down_ends_the_run_which_continues_later(server, url, made):
     words = ("tokenize", made / "corpus", "-o", f"{url}/store", *PARTS)
     with server.breaking("refuse", num_before=20) as fault:
