@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -484,6 +485,39 @@ def test_options_are_keywords(tmp_path: Path) -> None:
     ):
         with pytest.raises(TypeError, match=f"^{re.escape(words)}$"):
             seqpack.tokenize(tmp_path / "a.jsonl", tmp_path / "never", **given)  # type: ignore[arg-type]
+
+
+NONSENSE: list[tuple[type, dict[str, list[object]]]] = [
+    (seqpack.DocumentOptions, {"encoding_errors": ["ignore"], "on_bad_record": ["log"]}),
+    (seqpack.DocumentOptions, {"max_document_bytes": [0, 10**30]}),
+    (seqpack.TokenizeOptions, {name: ["x"] for name in ("overflow", "document", "file_format")}),
+    (seqpack.TokenizeOptions, {"max_length": [0, 10**30], "part_bytes": [-1, 2**50 + 1]}),
+    (seqpack.TrainTokenizerOptions, {"vocab_size": [10**30], "model": ["lstm"]}),
+    (seqpack.PackOptions, {"layout": ["jagged"], "last_batch": ["fill"], "order": ["random"]}),
+    (seqpack.PackOptions, {"fill": ["first-fit"], "overflow": ["cut"], "padding_side": ["top"]}),
+    (seqpack.PackOptions, {name: [0] for name in ("batch_size", "window", "num_buckets")}),
+    (seqpack.PackOptions, {"seed": [-1, 2**64], "buckets": ["many", (), (8, 0)]}),
+    (seqpack.VerifyOptions, {"level": ["all"], "cell": ["LSTM"], "seed": [2**64], "sample": [0]}),
+]
+
+
+@pytest.mark.parametrize(("options", "values"), NONSENSE)
+def test_options_that_no_run_can_follow_are_a_value_error_at_once(
+    options: type, values: dict[str, list[object]]
+) -> None:
+    for name, some in values.items():
+        for value in some:
+            with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(value))}, expected "):
+                options(**{name: value})
+
+
+def test_every_option_is_in_the_plan_of_a_store(work: Path) -> None:
+    """One that the plan forgot would let a changed run pass as the same one."""
+    classes = (seqpack.TokenizeOptions, seqpack.DocumentOptions, seqpack.TargetOptions)
+    names = {field.name for each in classes for field in dataclasses.fields(each)}
+    # The tokenizer has a checksum, the files are the sources, and encoders give the same bytes.
+    names -= {"tokenizer", "documents", "encoder", "targets", "files", "chat_template"}
+    assert {*seqpack.open_store("tokens").manifest["options"]} == names | {"chat"}
 
 
 def test_dir_shows_public_names_only() -> None:

@@ -7,17 +7,16 @@ that is refused, 5 the machine), the place and the hint.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
 from command import check_refused, run
 from oracle.stores import read_store
@@ -121,16 +120,6 @@ def test_case_01_invalid_utf8(tmp_path: Path, policy: str) -> None:
         reason = "byte 0xff, expected UTF-8"
         expected = {"source": str(corpus), "record": 1042, "byte": byte, "reason": reason}
         assert read_rejects(store_of(corpus)) == [expected]
-
-
-@pytest.mark.skipif(shutil.which("iconv") is None, reason="iconv is not here")
-def test_case_03_utf16_hint_can_be_typed(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "my notes.txt.gz", gzip.compress("Grüße\n".encode("utf-16")))
-    hint = tokenize(corpus).stderr.splitlines()[-1].removeprefix("hint: ")
-    subprocess.run(["sh", "-c", hint], cwd=tmp_path, check=True, capture_output=True)
-    (converted,) = tmp_path.glob("*utf8*")
-    assert tokenize(converted).exit_code == 0
-    assert read_texts(store_of(corpus)) == ["Grüße"]
 
 
 def write_long_line(path: Path, num_bytes: int) -> Path:
@@ -313,3 +302,22 @@ def test_case_27_longer_than_65535_on_cuda(long_shards: Path) -> None:
     note = "computed only part of 1 large batch: the time steps in which most rows end"
     assert f"  note: forward: {note}" in lines
     assert lines[-1] == "all levels passed"
+
+
+@pytest.mark.cuda
+def test_case_40_cuda_memory_is_not_enough(tmp_path: Path) -> None:
+    shards = make_shards(tmp_path, [3000] * 64, batch_size=64)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (64 << 20)) / total)
+    try:
+        options = ("--hidden-size", 512, "--max-batch-tokens", 1_000_000)
+        result = run("verify", shards, "--device", "cuda", *options)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert result.exit_code == 5
+    message, _, hint = result.stderr.splitlines()
+    assert message.startswith("Error: shard-00000.safetensors: batch 0: ")
+    expected = "pass a smaller --max-batch-tokens, or pack with a smaller --batch-size"
+    assert hint == f"hint: {expected}"
+    assert "proven" not in result.stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from command import run
 from oracle.forger import (
     FORGERIES,
@@ -981,6 +982,69 @@ def test_store_that_was_changed_after_packing_is_another_one(
     else:
         with pytest.raises(FolderError, match=what):
             find(path)
+
+
+NO_VALUES = [
+    *(("column.score", np.nan), ("column.title", 0xFF), ("column.title.offsets", 10**9)),
+    *(("column.label", 99), ("column.label", -100), ("column.tags", 99), ("column.targets", 2)),
+    *(("class_names.label", ord("q")), ("column.label", np.int64), ("column.count", slice(1, 9))),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), NO_VALUES)
+def test_value_that_cannot_be_is_refused_by_all_who_read_it(
+    made: Path, copy: Callable[[str], Path], name: str, value: Any
+) -> None:
+    path = own_stores(made, copy("columns")) / "columns"
+
+    def change(arrays: Arrays) -> None:
+        if isinstance(value, slice):
+            arrays[name] = arrays[name][value]
+        elif isinstance(value, type):
+            arrays[name] = arrays[name].astype(value)
+        else:
+            set_entry(arrays[name], 1, value)
+
+    change_part(path, change)
+    assert probe(path, made / "columns", "pid") == "pid"
+
+
+def change_tokenizer(folder: Path, data: bytes) -> None:
+    """Put another tokenizer.json into a folder, with its checksum."""
+    (folder / "tokenizer.json").write_bytes(data)
+    change_json(folder, lambda m: m.update(tokenizer_blake3=blake3(data).hexdigest()))
+
+
+@pytest.mark.parametrize("data", ["cut", "", "{}", '{"model": {"type": "BPE", "vocab": {}}}'])
+def test_tokenizer_that_is_none_is_noticed_though_its_checksum_fits(
+    made: Path, copy: Callable[[str], Path], data: str
+) -> None:
+    path = copy("packed")
+    store = own_stores(made, path) / "plain"
+    good = (store / "tokenizer.json").read_bytes()
+    found = good[: len(good) // 2] if data == "cut" else data.encode()
+    change_tokenizer(store, found)
+    follow_stores(path, [store])
+    for words in (("inspect", store), ("verify", path, "--level", "structure")):
+        result = run(*words)
+        assert result.exit_code == 4
+        assert f"{store}/tokenizer.json: not a tokenizer (" in result.stderr
+    change_tokenizer(path, found)
+    fit_shards(path)
+    assert run("inspect", path).exit_code == 4
+    result = run("verify", path, "--level", "structure")
+    assert (result.exit_code, "structure: tokenizer.json: not a tok" in result.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(("name", "number"), [("vocab_size", 259), ("max_id", 258)])
+def test_vocabulary_that_differs_from_the_manifest_is_named(
+    copy: Callable[[str], Path], name: str, number: int
+) -> None:
+    path = copy("packed")
+    change_json(path, lambda m: m.update({name: m[name] + 1}))
+    said = f"tokenizer.json: {name} is {number}, manifest says"
+    assert say(path)[0].startswith(f"structure: {said}")
+    assert said in run("inspect", path).stderr
 
 
 @pytest.mark.parametrize("name", ["num_empty_documents", "num_rejected", "special_tokens.jsonl"])

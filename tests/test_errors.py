@@ -62,6 +62,7 @@ def test_mistake_has_its_exit_code_message_and_hint(
     assert re.fullmatch(pattern, f"{result.exit_code} {found}"), f"{result.exit_code} {found}"
     assert result.stdout == ""
     assert not any(folder.joinpath("out").glob("manifest.json"))
+    assert not Path("out").exists() or any(Path("out").iterdir())
     shutil.rmtree("out", ignore_errors=True)
 
 
@@ -139,6 +140,15 @@ def test_error_text_has_the_hint_after_a_blank_line() -> None:
 def test_error_text_moves_no_cursor_and_ends_no_line() -> None:
     error = FolderError("a\x1b[2J\nb: found", hint="remove c\nd\x1b]0;e\x07 or \u202ef")
     assert str(error) == ("a\\x1b[2J\\nb: found\n\nhint: remove c\\nd\\x1b]0;e\\x07 or \\u202ef")
+
+
+def test_error_shows_no_secret_of_a_url_and_nothing_else_less() -> None:
+    """An endpoint with a password stands in what botocore says."""
+    said = 'no answer from "http://me:SECRET@host:9000/bucket?token=SECRET"'
+    masked = 'no answer from "http://***@host:9000/bucket?token=***"'
+    assert str(FolderError(said, hint=said)) == f"{masked}\n\nhint: {masked}"
+    for text in ("s3://bucket/a@b.c", "s3://bucket/a:b@c", "http://host:9000/a@b", "gs://b/x?y#z"):
+        assert str(FolderError(text)) == text
 
 
 @pytest.mark.parametrize("hint", [None, "type this"])

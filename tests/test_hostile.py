@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,9 @@ def test_manifest_that_is_too_large_is_refused_before_it_is_read(folder: Path) -
     with kept(folder / "packed") as path:
         os.truncate(path / "manifest.json", (128 << 20) + 1)
         assert is_refused(open_shards, path)
+        (path / "manifest.json").write_bytes(b'{"a": [' + b"[]," * 10_000_000 + b"[]]}")
+        with pytest.raises(FolderError, match="more than 10,000,000 items"):
+            open_shards(path)
 
 
 # Files that are no files.
@@ -448,6 +452,11 @@ def test_header_of_tensors_that_lies_is_refused(folder: Path, name: str, file: s
             (path / file).write_bytes(struct.pack("<Q", length) + good[8:])
             fit(path)
             assert is_refused(reader, path), length
+        length = 2**20 + 8  # of a good header with spaces behind it
+        header, data = good[8 : 8 + size].ljust(length), good[8 + size :]
+        (path / file).write_bytes(struct.pack("<Q", length) + header + data)
+        fit(path)
+        assert is_refused(reader, path)
         extra = {"lengths": np.zeros(1), "extra": np.zeros(1)}
         for more in extra:
             (path / file).write_bytes(make_tensor_file(metadata, {**tensors, more: extra[more]}))
@@ -477,10 +486,12 @@ def test_index_that_lies_is_refused(folder: Path) -> None:
         spans["firsts"] = (34 + 12 * num_sequences, fields[4])
         for dtype, (start, count) in spans.items():
             real = "<i8" if dtype == "firsts" else dtype
-            for value in (-1, 0, 1, 2**31 - 1, -(2**31), 10**6):
+            for place, value in product(
+                {count // 2, count - 1 if dtype == "firsts" else count // 2},
+                (-1, 0, 1, 2**31 - 1, -(2**31), 10**6),
+            ):
                 data = bytearray(good)
                 array = np.frombuffer(data, real, count, start)
-                place = count // 2 if dtype != "firsts" else count - 1
                 if array[place] == value:
                     continue
                 array[place] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,18 @@ def test_heavy_packages_have_one_owner() -> None:
         for name in _imports(path)
         if _room(_module(path)) not in OWNERS.get(name.partition(".")[0], {_room(_module(path))})
     ] == []
+
+
+# Methods of any object and functions of two modules that change a disk, and modes of `open`.
+CHANGES = re.compile(
+    r"(?<!\bdisk)\.(unlink|rename|mkdir|makedirs|rmdir|rmtree|touch|symlink_to|write_bytes|"
+    r"write_text|tofile)\(|\b(os|shutil)\.(write|fsync|replace|remove|move)\(|"
+    r"""\bopen\([^()\n]*['"](w|a|x)b?['"]"""
+)
+
+
+def test_only_one_module_changes_the_disk() -> None:
+    assert [path.name for path in FILES if CHANGES.search(path.read_text())] == ["disk.py"]
 
 
 def test_batching_computes_and_touches_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import glob
 import gzip
@@ -14,6 +15,7 @@ import socket
 import stat
 import sys
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +53,7 @@ from seqpack_cli import (
     tokenize,
 )
 from seqpack_cli.cli.main import main
+from seqpack_cli.limits import LIMITS
 
 NOBODY = 65534
 
@@ -299,7 +302,20 @@ def test_inputs_are_files_folders_and_globs(
     assert (made.skipped, len(made.notices)) == (skipped, bool(skipped))
 
 
-@pytest.mark.parametrize("name", ["/none.txt", "/none/", "/none-*.txt", "/none/**", "/a.txt/b"])
+def test_order_of_a_glob_is_that_of_python(root: str) -> None:
+    """A folder that it matches stands where its name does; what is a name is no glob."""
+    make_files(root, "en-US/a.txt", "en/b.txt", "en.txt", "en/a/c.txt", "B.txt", "v1/d.txt")
+    found = "B.txt en/a/c.txt en/b.txt en-US/a.txt en.txt"
+    assert find(root, "/[Be]*") == found
+    assert find(root, "", exclude=["v1"]) == " ".join(sorted(found.split()))
+    if "://" not in root:
+        make_files(root, "v[1]/e.txt")
+        assert find(root, "/v[1]/*.txt") == "v[1]/e.txt"
+
+
+@pytest.mark.parametrize(
+    "name", ["/none.txt", "/none/", "/none-*.txt", "/none/**", "/a.txt/b", "/" + "x" * 5000]
+)
 def test_input_that_is_not_there_is_an_error(root: str, name: str) -> None:
     make_contents(root)
     fail(root, name, said="no such")
@@ -417,6 +433,16 @@ def test_names_of_links_and_files() -> None:
         assert find("", *inputs) == found
 
 
+class Vanished:
+    """An entry of a folder that is gone when it is looked at."""
+
+    name = "gone"
+    is_symlink, is_dir, is_file = (lambda _: False, lambda _: True, lambda _: False)
+
+    def stat(self, code: int = errno.ENOENT) -> Any:
+        raise OSError(code, os.strerror(code))
+
+
 def test_entries_that_are_not_files_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     make_files("data", "a.txt")
     Path("data/gone.txt").symlink_to("nowhere")
@@ -429,6 +455,13 @@ def test_entries_that_are_not_files_are_skipped(monkeypatch: pytest.MonkeyPatch)
         assert made.documents == ["a.txt"]
         assert made.skipped == {"dangling_link": 2, "special_file": 2}
         assert "2 dangling links" in made.notices[0]
+    with pytest.MonkeyPatch.context() as patch:  # more of them come and go during the walk
+        scan = os.scandir
+        patch.setattr(os, "scandir", lambda path: [*scan(path), Vanished()])
+        assert run("data", "").skipped == {"dangling_link": 2, "special_file": 2, "vanished": 1}
+        patch.setattr(os, "scandir", lambda _: Vanished().stat(5))
+        with pytest.raises(MachineError, match=r"^data: Input/output error$"):
+            run("data", "")
     fail("data", "/pipe.txt", said="not a regular file")
     fail("data", "/gone.txt", said="dangling link")
     monkeypatch.chdir("data")
@@ -713,6 +746,9 @@ def test_standard_input_has_its_place_among_the_inputs() -> None:
     assert list(read_store(Path("store")).texts) == ["b.txt", "-", "./-", "a.txt"]
     pipe(b"b.txt\n-\n", "a.txt", "--files-from", "-", "-o", "other")
     assert list(read_store(Path("other")).texts) == ["a.txt", "b.txt", "./-"]
+    os.mkfifo("pipe")
+    Thread(target=Path("pipe").write_bytes, args=[b"b.txt\n"]).start()
+    assert find("", files_from="pipe") == "b.txt"
     result = pipe(b"", "-", "--files-from", "-", "-o", "none")
     assert (result.exit_code, "conflicts" in result.stderr) == (2, True)
 
@@ -1025,7 +1061,13 @@ def test_pair_that_changes_while_it_is_read_is_an_error(suffix: str) -> None:
 # Objects
 
 
-def test_objects_are_read_like_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_objects_are_read_like_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Path, size: int
+) -> None:
+    """However many requests it takes."""
+    for name in ("range_bytes", "seek_bytes"):
+        monkeypatch.setattr(LIMITS, name, size)
     there = f"memory://{tmp_path.name}/corpus"
     for name, data in {
         "Z.text": b"zed\n" * 30,
@@ -1044,6 +1086,10 @@ def test_objects_are_read_like_files(tmp_path: Path) -> None:
         assert objects.manifest["parts"] == local.manifest["parts"]
         texts = {path.replace("here", there): texts for path, texts in local.texts.items()}
         assert objects.texts == texts
+    write(f"{there}/model/tokenizer.json", tiny_tokenizer.read_bytes())
+    places = (tiny_tokenizer, f"{there}/model", f"{there}/model/tokenizer.json")
+    made = [tokenize(f"{there}/Z.text", f"by-{n}", tokenizer=it)[0] for n, it in enumerate(places)]
+    assert made[0] == made[1] == made[2]
     fail("memory://", f"{tmp_path.name}//a", said="two slashes")
     for name in ("Z.text", "*.text"):
         assert list(run("file://", f"{tmp_path}/here/{name}").texts) == [f"{tmp_path}/here/Z.text"]

@@ -333,12 +333,30 @@ KINDS = {
 }
 
 
+CONVERT = "convert it to text, JSON lines or Parquet"
+HINTS = {
+    "gzip,bzip2,xz,zstd": "{unpack} | seqpack tokenize -",
+    "zip,tar,7z": "unpack it into a folder and pass the folder",
+    "Parquet": "pass --format parquet",
+    "Arrow": "pass --format arrow",
+    "NumPy,indexed dataset": "run seqpack import to read ids",
+    "UTF-32,UTF-16,UTF-16BE,UTF-16LE": "iconv -f ",
+    "pickle,Python bytecode,safetensors,SQLite,HDF5,PDF,PNG,JPEG,ELF": CONVERT,
+}
+
+
 @pytest.mark.parametrize("suffix", ["", ".xz"])
 def test_files_that_are_not_text_are_named(tmp_path: Path, suffix: str) -> None:
     good = write(tmp_path / "good.txt", b"good\n")
     for kind, data in KINDS.items():
         path = write_packed(tmp_path / f"a{suffix}", data)
-        refused(tmp_path, [good, path], f" {kind} (begins with", encoding_errors="replace")
+        said = f" {kind} (begins with"
+        hint = str(refused(tmp_path, [good, path], said, encoding_errors="replace").hint)
+        wanted = next(hint for kinds, hint in HINTS.items() if kind in kinds.split(","))
+        if suffix and kind in ("Parquet", "Arrow"):
+            wanted = CONVERT
+        unpack = f"xz -dc {path} | {kind} -dc" if suffix else f"{kind} -dc {path}"
+        assert wanted.format(unpack=unpack) in hint
 
 
 def test_hint_about_utf16_makes_a_text(tmp_path: Path) -> None:

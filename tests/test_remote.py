@@ -193,6 +193,27 @@ def test_of_two_plans_at_one_place_the_second_is_refused(
     assert run(*words).exit_code == 0
 
 
+def test_plan_that_appears_at_the_same_moment_is_not_replaced(
+    text: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look of a run at its place and its first put."""
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, 1, kill)
+        tokenize(text, f"{url}/other", TokenizeOptions(eos="<eos>"), executor=HERE)
+    plan = read_url(f"{url}/other")["plan.json"]
+    for system in type(fsspec.filesystem("s3"))._cache.values():
+
+        def put_late(key: str, *values: Any, put: Any = system.pipe_file, **options: Any) -> None:
+            if f"s3://{key}" == f"{url}/store/plan.json":
+                put(key, plan)
+            put(key, *values, **options)
+
+        monkeypatch.setattr(system, "pipe_file", put_late)
+    result = run("tokenize", text, "-o", f"{url}/store", *PARTS)
+    assert result.exit_code == 4, result.output
+    assert read_url(f"{url}/store") == {"plan.json": plan}
+
+
 def test_run_whose_place_was_taken_over_stops(
     text: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +247,8 @@ def test_objects_of_others_stay(text: Path, url: str, name: str, code: int, frag
     result = run("tokenize", text, "-o", f"{url}/store", *PARTS)
     assert result.exit_code == code
     assert fragment in result.stderr
+    result = run("tokenize", text, "-o", f"{url}/store/{name}", *PARTS)
+    assert (result.exit_code, "an object, expected a folder" in result.stderr) == (4, True)
     assert read_url(f"{url}/store") == {name: b"x"}
 
 
@@ -273,10 +296,40 @@ def test_verify_hashes_cached_copies(text: Path, url: str) -> None:
     assert run(*words).exit_code == 0
 
 
-def test_secret_or_web_address_is_refused(text: Path) -> None:
-    for source in ("https://example.com/a.txt", "s3://key:secret@bucket/a.txt", "s3:/b/a.txt"):
+SECRETS = """
+s3://AKIA:SECRET@bucket/x  s3://AKIA:SEC/RET+SECRET@bucket/x  s3://SECRET@bucket/x
+gs://bucket/x?X-Goog-Signature=SECRET  https://host/x.jsonl?sig=SECRET  s3:/AKIA:SECRET@bucket/x
+s3://bucket/x.jsonl?X-Amz-Credential=SECRET&X-Amz-Signature=SECRET  https://me:SECRET@host/x.jsonl
+s3://bucket/*.jsonl?part=1&token=SECRET  s3://bucket/x?X%2DAmz%2DSignature=SECRET
+s3://bucket/x%3Ftoken%3DSECRET  s3://bucket/x#access_token=SECRET  s3://bucket/x;password=SECRET
+"""
+WITH_URL = """
+tokenize URL -o new; tokenize a.txt -o URL; tokenize a.txt -o new --tokenizer URL; pack URL -o new
+train-tokenizer URL -o new; train-tokenizer a.txt -o URL; pack a.txt -o URL; inspect URL --json
+inspect a.txt --html URL; verify URL --json; verify a.txt --tokens URL; unpack URL -o new
+unpack a.txt -o URL; export URL -o new; export a.txt -o URL; diff URL a.txt
+"""
+
+
+@pytest.mark.parametrize("url", [*SECRETS.split(), " s3://AKIA:SECRET@bucket/x"])
+def test_secret_in_a_url_is_refused_everywhere_and_never_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("x\n")
+    for line in re.split("[;\n] *", WITH_URL.strip()):
+        result = run(*(url if word == "URL" else word for word in line.split()))
+        assert result.exit_code == 2, (line, result.output)
+        assert not re.search("SECRET|AKIA", result.output), line
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_web_address_is_refused(text: Path) -> None:
+    for source in ("https://example.com/a.txt", "s3:/b/a.txt"):
         result = run("tokenize", source, "-o", text.parent / "store")
         assert result.exit_code == 2, result.output
+    result = run("tokenize", text, "-o", "memory://bucket/store")
+    assert (result.exit_code, "ends with this command" in result.stderr) == (2, True)
     assert not (text.parent / "store").exists()
 
 

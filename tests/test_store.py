@@ -9,6 +9,7 @@ import contextlib
 import json
 import pickle
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
@@ -45,7 +46,9 @@ from seqpack_cli import (
     TokenizeOptions,
     TokenStore,
     import_store,
+    open_shards,
     open_store,
+    pack,
     tokenize,
 )
 
@@ -85,6 +88,15 @@ def test_two_workers_write_the_same_bytes(place: Path, tiny_tokenizer: Path) -> 
     case.files["a.jsonl"] = case.files["a.jsonl"].replace(b"number 7", b"number 8")
     with pytest.raises(FolderError, match="changed"):
         case.tokenize(Path("two"))
+
+
+def test_end_of_a_truncated_completion_is_no_target(place: Path) -> None:
+    lines = b'{"q": "a", "a": "bcdef"}\n{"q": "a", "a": "b"}'
+    given = {"prompt_field": "q", "completion_field": "a", "eos": "<eos>", "max_length": 4}
+    Case({"a.jsonl": lines}, "bytes", {**given, "overflow": "truncate"}).tokenize(Path("store"))
+    page = read_store(Path("store"))
+    assert page.sequences == [[*b"abc", 258], [*b"ab", 258]]
+    assert page.columns["targets"] == [[0, 1, 1, 0], [0, 1, 1]]
 
 
 KEPT = {spelled.split(":")[0]: spelled for spelled in KEEP}
@@ -408,3 +420,48 @@ def test_tokenize_notes_what_looks_odd(place: Path, given: Given, fragment: str 
     tokenize("a.jsonl", "again", case.options, executor=HERE, progress=progress)
     assert [note for note in notes if fragment is None or fragment not in note] == []
     assert bool(notes) == (fragment is not None)
+
+
+# Conditions: what a user writes is compared exactly
+
+VALUES = [
+    (-(2**63), 0.1, True, "ab", 1),
+    (2**53, 0.3, False, "é", 2.5),
+    (2**53 + 1, 1e300, True, "", 2**53 + 1),
+    (2**63 - 1, -0.5, False, "ba", 0.1),
+    (3, 3.0, True, "\0\0", 1),
+]
+MET = """
+n = 9007199254740993: 2; n > 9007199254740992: 2 3; n >= 9223372036854775807: 3; n = 3.0: 4
+n < 3.5: 0 4; n < 2.5: 0; n >= 2.5: 1 2 3 4; n > 2.5: 1 2 3 4; n <= 2.5: 0; n != 3.5: 0 1 2 3 4
+n <= -9223372036854775808: 0; n < 1e30: 0 1 2 3 4; n > -1e30: 0 1 2 3 4; n != 1e30: 0 1 2 3 4
+x = 0.1: 0; x = 1e-1: 0; x <= .3: 0 1 3; x > +3.: 2; x != 0.3: 0 2 3 4
+b = TRUE: 0 2 4; b != false: 0 2 4; c = 1.0: 0 4; c = 1e-1: 3; c = 9007199254740993: 2
+c != 1: 1 2 3; s = ab: 0; s != ab: 1 2 3 4; s = é: 1; s = "": 2
+"""
+
+
+@pytest.fixture(scope="module")
+def conditions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("conditions")
+    lines = [{"text": "a", **dict(zip("nxbsc", row, strict=True))} for row in VALUES]
+    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    keep = ["n:int", "x:float", "b:class", "s:text", "c:class"]
+    tokenize(folder / "a.jsonl", folder / "store", keep=keep, num_workers=1)
+    return folder
+
+
+@pytest.mark.parametrize("row", re.split("[;\n] *", MET.strip()))
+def test_condition_is_met_by_these_values(conditions: Path, row: str) -> None:
+    where, _, found = row.rpartition(":")
+    options = {"where": [where], "order": "none", "shard_bytes": 1 << 20}
+    pack(conditions / "store", conditions / "shards", num_workers=1, overwrite=True, **options)
+    (batch,) = open_shards(conditions / "shards")
+    assert batch.original_indices.tolist() == list(map(int, found.split()))
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf", "1_000", "0x1", "1/2", "٣", "1" * 401])
+def test_condition_with_a_word_for_a_number_is_refused(conditions: Path, value: str) -> None:
+    for name in ("n", "x"):
+        with pytest.raises(OptionError, match=f"column '{name}' holds numbers, found '"):
+            pack(conditions / "store", conditions / "none", where=[f"{name} < {value}"])

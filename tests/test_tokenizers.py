@@ -34,6 +34,8 @@ from tokenizers import (
     trainers,
 )
 
+from seqpack_cli import Executor, Progress, TokenizeOptions, tokenize
+
 FAST_KINDS = ("byte_level", "byte_level_with_prefix_space", "byte_level_nfc", "split_pattern")
 TEXTS = (
     *zoo.sample_texts(),
@@ -255,6 +257,63 @@ def test_first_texts_of_each_part_are_compared(
     note = f"note: fastokens: {expected}; using tokenizers for the whole run\n"
     assert printed == (note if said else "")
     assert encoder_of(tmp_path) == ("tokenizers" if said else "fastokens")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wrong", "num_kept", "used"),
+    [
+        # Encoders of a run that stopped after two of four parts, and of the next one; lines with
+        # other ids, 45 behind the first 4 KiB of its part and 101 within; parts that are kept.
+        ("auto", "auto", (), 2, "fastokens"),
+        ("auto", "auto", (45, 101), 0, "tokenizers"),
+        ("tokenizers", "auto", (101,), 2, "tokenizers"),
+        ("auto", "fastokens", (45, 101), 0, None),
+        ("tokenizers", "fastokens", (101,), 2, None),
+    ],
+)
+def test_stopped_run_goes_on_without_parts_of_an_encoder_that_differs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    wrong: tuple[int, ...],
+    num_kept: int,
+    used: str | None,
+) -> None:
+    import fastokens
+
+    open_real = fastokens.Tokenizer.from_json_str
+    opened = SimpleNamespace(from_json_str=lambda text: spoil(open_real(text), "other id"))
+    monkeypatch.setattr(fastokens, "Tokenizer", opened)
+    data = tokenizer_of("byte_level") + " " * (99 + num_kept + len(wrong))  # was not opened before
+    texts = [f"{at:03}{'Zaphod' if at in wrong else 'bbbbbb'}{'b' * 91}" for at in range(200)]
+    slow_store = make(tmp_path / "slow", data, texts, "--encoder", "tokenizers")
+    lines, source = (tmp_path / "slow" / "a.jsonl").read_bytes(), tmp_path / "run" / "a.jsonl"
+    source.parent.mkdir()
+    source.write_bytes(lines)
+    size, read = len(lines) // 4, list[int]()
+
+    def stop(num_bytes: int) -> None:
+        read.append(num_bytes)
+        if sum(read) > 2 * size:
+            raise KeyboardInterrupt
+
+    options = TokenizeOptions(tokenizer=tmp_path / "slow", part_bytes=size, encoder=first)
+    store, here = tmp_path / "run" / "store", Executor(num_workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        tokenize(source, store, options, executor=here, progress=Progress(on_advance=stop))
+    before = (store / "part-00000.bin").stat().st_mtime_ns
+    result = start(tmp_path / "run", data, texts, "--part-bytes", size, "--encoder", second)
+    assert result.stderr.startswith("note: 2 of 4 parts were already finished\n")
+    assert (f"for {source}:101" in result.stderr) == (wrong != () and used != first)
+    if used is None:
+        assert (result.exit_code, len([*store.glob("part-*.json")])) == (3, num_kept)
+        start(tmp_path / "run", data, texts, "--part-bytes", size, "--encoder", "tokenizers")
+    else:
+        assert result.exit_code == 0
+        assert (before == (store / "part-00000.bin").stat().st_mtime_ns) == bool(num_kept)
+        assert encoder_of(tmp_path / "run") == used
+    assert read_store(store).sequences == slow_store.sequences
 
 
 # The place of each token
@@ -609,18 +668,25 @@ def test_vocabulary_may_have_gaps_and_equal_ids(
     assert [shown["num_ids"], shown["num_used_ids"]] == [len(set(numbers.values())), 2]
 
 
-@pytest.mark.parametrize("name", ["truncation", "padding", "dropout"])
-def test_settings_saved_in_a_tokenizer_are_off(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("truncation", ""),
+        ("padding", ""),
+        *(("dropout", it) for it in ("0.5", "5e-1", "1", "1e-1")),
+    ],
+)
+def test_settings_saved_in_a_tokenizer_are_off(tmp_path: Path, name: str, spelled: str) -> None:
     tokenizer = Tokenizer.from_str(tokenizer_of("byte_level"))
     expected = tokenizer.encode("The cat and the dog").ids
-    tokenizer.model.dropout = 0.5 if name == "dropout" else None
     if name == "truncation":
         tokenizer.enable_truncation(2)
     if name == "padding":
         tokenizer.enable_padding(length=90)
     for encoder in ("tokenizers", "auto"):
         texts, options = ["The cat and the dog"], ("--encoder", encoder)
-        result = start(tmp_path / encoder, tokenizer.to_str(), texts, *options)
+        data = tokenizer.to_str().replace('"dropout":null', f'"dropout":{spelled or "null"}')
+        result = start(tmp_path / encoder, data, texts, *options)
         assert result.stderr == f"note: tokenizer.json: ignoring its saved {name}\n"
         assert read_store(tmp_path / encoder / "store").sequences == [expected]
 

@@ -155,7 +155,7 @@ class Url:
         """Return fsspec's file system and the path of this object in it.
 
         Call only methods that take a path literally: `rm`, `mv`, `get`, `put`, `cat` and others
-        expand globs and would change other objects (`tests/inner/test_object_names.py`).
+        expand globs and would change other objects (`tests/outer/test_s3.py`).
 
         Raises:
             OptionError: s3fs would cut the name.

@@ -14,8 +14,6 @@ INNER = Path(__file__).parent
 sys.path[:0] = [str(INNER), str(INNER / "campaigns")]
 
 from here import HERE  # noqa: E402
-from object_store import s3_address as s3_address  # noqa: E402
-from object_store import server as server  # noqa: E402
 
 from seqpack_cli.tokens.options import TokenizeOptions  # noqa: E402
 from seqpack_cli.tokens.tokenize_run import tokenize  # noqa: E402

@@ -80,41 +80,37 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_does_not_disturb_cleaning_up(number: int, again: int) -> None:
-    with started() as process:
-        process.send_signal(number)
-        assert read_line(process) == "cleaning\n"
-        for _ in range(3):
-            process.send_signal(again)
-        assert end(process) == (130, "cleaned\n", "")
+INT, TERM = signal.SIGINT, signal.SIGTERM
+SIGNALS = [  # the first, the ones while it cleans up, SIGINT when it begins; then how it ends
+    *((first, again, signal.SIG_DFL, 130) for first in (INT, TERM) for again in (INT, TERM)),
+    (INT, None, signal.SIG_IGN, 0),  # a background job does not hear Ctrl-C
+    (TERM, INT, signal.SIG_IGN, 130),
+]
+
+
+@pytest.mark.parametrize(("first", "again", "sigint", "code"), SIGNALS)
+def test_a_second_signal_does_not_disturb_cleaning_up(
+    first: int, again: int | None, sigint: signal.Handlers, code: int
+) -> None:
+    with started(sigint=sigint) as process:
+        process.send_signal(first)
+        if again is not None:
+            assert read_line(process) == "cleaning\n"
+            for _ in range(3):
+                process.send_signal(again)
+        assert end(process) == (code, "cleaned\n" if code else "done\n", "")
 
 
 def test_a_signal_that_comes_much_later_ends_the_program_at_once() -> None:
     with started(patience=0) as process:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(INT)
         assert read_line(process) == "cleaning\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(INT)
         assert process.wait(30) == 130
         assert read_line(process) == ""
 
 
-def test_a_background_job_does_not_hear_ctrl_c_and_ends_at_sigterm() -> None:
-    with started(sigint=signal.SIG_IGN) as process:
-        process.send_signal(signal.SIGINT)
-        assert end(process) == (0, "done\n", "")
-    with started(sigint=signal.SIG_IGN) as process:
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        assert read_line(process) == "cleaning\n"
-        assert end(process) == (130, "cleaned\n", "")
-
-
-@pytest.mark.parametrize(
-    ("number", "sigint"),
-    [(signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)],
-)
+@pytest.mark.parametrize(("number", "sigint"), [(INT, signal.SIG_DFL), (TERM, signal.SIG_IGN)])
 def test_an_interrupt_is_not_lost_where_nothing_can_be_raised(
     number: signal.Signals, sigint: signal.Handlers
 ) -> None:
@@ -122,17 +118,15 @@ def test_an_interrupt_is_not_lost_where_nothing_can_be_raised(
         [sys.executable, "-c", LOST, str(int(number))],
         capture_output=True,
         timeout=50,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
+        preexec_fn=lambda: signal.signal(INT, sigint),
     )
     assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_an_interrupt_before_the_work_ends_the_program_where_it_stands() -> None:
     """An import that is interrupted may leave locks and half a package behind."""
-    program = PROGRAM.replace("has_work = True", "has_work = False")
-    with started(program=program) as process:
-        process.send_signal(signal.SIGINT)
+    with started(program=PROGRAM.replace("has_work = True", "has_work = False")) as process:
+        process.send_signal(INT)
         assert process.wait(30) == 130
         assert end(process) == (130, "", "\nInterrupted: run the same command again\n")
 

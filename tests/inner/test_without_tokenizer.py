@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from command import check_refused, run
-from imported_store import TEXTS, VOCAB_SIZE, change_manifest, make_imported, write_pair
+from imported_store import TEXTS, change_manifest, make_imported, write_pair
 
-from seqpack_cli import PackOptions, diff, inspect, open_store
+from seqpack_cli import PackOptions, diff, inspect
 from seqpack_cli.errors import FolderError, OptionError
 from seqpack_cli.training.epoch_sampler import EpochSampler
 from seqpack_cli.training.shard_dataset import ShardDataset
@@ -134,22 +132,6 @@ def test_unpack_as_text_is_refused(store: Path, tmp_path: Path) -> None:
     assert [json.loads(line)["ids"] for line in lines] == IDS
 
 
-@pytest.mark.parametrize("options", [(), ("--split", "a=0.5,b=rest")])
-def test_padding_needs_an_id(store: Path, options: tuple[object, ...]) -> None:
-    padded = ("pack", store, "-o", store.parent / "shards", "--layout", "padded", *options)
-    check_refused(
-        run(*padded),
-        2,
-        f"{store}: no pad_id and no tokenizer, expected an id to fill padding",
-        f"hint: pass --pad-id ID, from 0 to {VOCAB_SIZE - 1}",
-    )
-    assert run(*padded, "--pad-id", VOCAB_SIZE).stderr.startswith(
-        f"Error: --pad-id {VOCAB_SIZE}: expected an id from 0 to {VOCAB_SIZE - 1}"
-    )
-    assert not (store.parent / "shards").exists()
-    assert run(*padded, "--pad-id", 0).exit_code == 0
-
-
 def test_padding_has_the_id_that_the_store_names(tmp_path: Path) -> None:
     shards = pack(make_imported(tmp_path / "store", pad_id=256), "--layout", "padded")
     assert inspect(shards)["pad_id"] == 256
@@ -191,85 +173,7 @@ def test_training_reads_what_has_no_tokenizer(store: Path) -> None:
     assert batch.labels[3].tolist() == [-100] * len(IDS[3])  # of a single token
 
 
-# Several stores
-
-
-def test_stores_without_a_tokenizer_are_combined(store: Path, tmp_path: Path) -> None:
-    other = make_imported(tmp_path / "other", texts=("More",))
-    result = run("pack", store, other, "-o", tmp_path / "shards", "-q")
-    assert result.exit_code == 0, result.stderr
-    assert run("verify", tmp_path / "shards", "--level", "roundtrip").exit_code == 0
-    found = json.loads(show(tmp_path / "shards", "--sequence", len(IDS), "--json"))
-    assert found["ids"] == list(b"More")
-    assert (found["origin"]["source"], found["origin"]["record"]) == (f"{other}.pair.bin", 1)
-
-
-def test_stores_of_other_vocabularies_are_refused(store: Path, tmp_path: Path) -> None:
-    larger = make_imported(tmp_path / "larger", ("More",), VOCAB_SIZE + 1)
-    (tmp_path / "text.txt").write_text("More text")
-    assert run("tokenize", tmp_path / "text.txt", "-o", tmp_path / "bytes", "-q").exit_code == 0
-    with_tokenizer = tmp_path / "bytes"
-    for stores, message, hint in (
-        (
-            (store, larger),
-            f"{larger}: vocab_size {VOCAB_SIZE + 1}, {store} has {VOCAB_SIZE}",
-            "import both with the same --vocab-size",
-        ),
-        (
-            (with_tokenizer, store),
-            f"{store}: no tokenizer, {with_tokenizer} has one",
-            f"import the files of {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
-        ),
-        (
-            (store, with_tokenizer),
-            f"{store}: no tokenizer, {with_tokenizer} has one",
-            f"import the files of {store} again with --tokenizer {with_tokenizer}/tokenizer.json",
-        ),
-    ):
-        with pytest.raises(OptionError) as caught:
-            open_store(stores)
-        assert (caught.value.message, caught.value.hint) == (message, hint)
-
-
-def test_imported_ids_are_combined_with_texts_of_the_same_tokenizer(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a")
-    write_pair(tmp_path / "b", [b"", b"b"])
-    for command, source in (("tokenize", "a.txt"), ("import", "b")):
-        output = tmp_path / f"store-{source[0]}"
-        result = run(command, tmp_path / source, "--tokenizer", "bytes", "-o", output, "-q")
-        assert result.exit_code == 0, result.stderr
-    both = open_store([tmp_path / "store-a", tmp_path / "store-b"])
-    assert [ids.tolist() for ids in both] == [[ord("a")], [ord("b")]]
-    assert (both.locate(1).source, both.locate(1).record) == (str(tmp_path / "b.bin"), 2)
-
-
 # Manifests
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another command": ({"made_by": "pack"}, "contradicts itself: made_by is 'pack'"),
-    "texts without a tokenizer": (
-        {"made_by": "tokenize"},
-        "contradicts itself: tokenize has no tokenizer",
-    ),
-    "ids with gaps": ({"vocab_size": 9}, "contradicts itself: dtype, vocab_size, max_id"),
-    "a digest of another type": (
-        {"tokenizer_blake3": 7},
-        "field 'tokenizer_blake3' is 7, expected a string or null",
-    ),
-    "labels without targets": (
-        {"options": {"labels_field": "labels"}},
-        "no column 'targets', expected one for its options",
-    ),
-    "padding without a mask": (
-        {"ledger": {"num_padding_tokens": 1, "num_encoded_tokens": 67}},
-        "num_padding_tokens is 1, expected 0",
-    ),
-    "overlap": (
-        {"ledger": {"num_overlap_tokens": 1, "num_encoded_tokens": 65, "num_target_tokens": 65}},
-        "num_overlap_tokens is 1, expected 0",
-    ),
-}
 
 
 def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> None:
@@ -278,18 +182,6 @@ def test_padding_and_empty_sequences_that_were_left_out_balance(store: Path) -> 
     shown = show(store)
     assert "  padding left out   4\n" in shown
     assert "  empty sequences    3\n" in shown
-
-
-def test_tokenize_replaces_no_imported_store(store: Path) -> None:
-    (store.parent / "a.txt").write_text("a")
-    result = run("tokenize", store.parent / "a.txt", "-o", store, "--overwrite")
-    check_refused(
-        result,
-        4,
-        f"{store}: holds a token store of another command, expected one of tokenize",
-        "hint: choose another -o; --overwrite only replaces what the same command wrote",
-    )
-    assert np.array_equal(open_store(store)[0], IDS[0])
 
 
 def test_documents_of_texts_and_of_imported_ids_are_not_compared(tmp_path: Path) -> None:

@@ -17,12 +17,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from here import HERE
-from test_prompts import load_columns
+from oracle.stores import read_store
 from tokenizer_kinds import tokenizer_of
 from tokenizers import Tokenizer
 
-from seqpack_cli import TargetOptions, TokenizeOptions, open_store, tokenize
+from seqpack_cli import Executor, TargetOptions, TokenizeOptions, tokenize
 
 datasets = pytest.importorskip("datasets")
 transformers = pytest.importorskip("transformers")
@@ -30,22 +29,9 @@ pytest.importorskip("trl")
 
 GPT_2 = Path(__file__).parents[3] / "shared" / "data" / "gpt2.tokenizer.json"
 TARGETS = TargetOptions(prompt_field="prompt", completion_field="completion")
-HOSTILE = [
-    "",
-    " ",
-    "  ",
-    "\n",
-    "\n\n",
-    "a",
-    " a",
-    "a ",
-    "é",
-    "e\u0301",
-    "\u0301",
-    "漢字",
-    "🙂👩\u200d👧",
-]
-HOSTILE += ["\x00", "\r\n", "\t", "\u00a0x", "1", "23", "'s", "...", "a" * 300, "<unk", "[/INST]"]
+HOSTILE = ["", " ", "  ", "\n", "\n\n", "a", " a", "a ", "é", "e\u0301", "\u0301", "漢字"]
+HOSTILE += ["🙂👩\u200d👧", "\x00", "\r\n", "\t", "\u00a0x", "1", "23", "'s", "...", "a" * 300]
+HOSTILE += ["<unk", "[/INST]"]
 NUM_STORIES = 500
 
 
@@ -115,10 +101,9 @@ def make_store(
     options = TokenizeOptions(
         tokenizer=str(folder), targets=TARGETS, eos=model.eos, allow_special_tokens=allow
     )
-    ledger = tokenize(corpus, output, options, executor=HERE)[0]["ledger"]
-    ids = [sequence.tolist() for sequence in open_store(output)]
-    bits = iter(load_columns(output)["targets"])
-    return ledger, [(each, list(itertools.islice(bits, len(each)))) for each in ids]
+    manifest, _ = tokenize(corpus, output, options, executor=Executor(num_workers=1))
+    page = read_store(output)
+    return manifest["ledger"], [*zip(page.sequences, page.columns["targets"], strict=True)]
 
 
 def find_bytes(
