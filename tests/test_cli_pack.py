@@ -61,6 +61,17 @@ def test_pack_says_which_token_pads_where_the_tokenizer_names_none(
     )
 
 
+def test_pack_notes_splits_that_do_not_fill_a_batch(tmp_path: Path, tokens: Path) -> None:
+    options = ("--split", "a=0.6,b=0.4", "--batch-size", 5)
+    result = run("pack", tokens, "-o", tmp_path / "out", *options)
+    numbers = {"a": 3, "b": 2}
+    assert result.stderr.splitlines() == [
+        f"note: split {name!r} does not fill a batch: it has {number} sequences, fewer than "
+        "--batch-size 5"
+        for name, number in numbers.items()
+    ]
+
+
 def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
     result = run(
         *("pack", tokens, "-o", tmp_path / "out", "--layout", "padded", "--max-tokens", 10),
