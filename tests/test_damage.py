@@ -427,6 +427,7 @@ NAMED: list[tuple[str, str, int, int, str]] = [
     ("streams", "resets", 6, 2, r"batch 1: resets\[0\] is 2, expected 0 or 1"),
     ("streams", "next_ids", 9, 259, r"batch 1: next_ids\[3\] is 259, expected -1 or ids from 0"),
     ("pairs", "decoder.encoder_rows", 0, 5, "batch 0: encoder_rows at row 0 do not name each row"),
+    ("pairs", "decoder.encoder_rows", 1, 2, "batch 0: encoder_rows at row 1 do not name each row"),
     ("pairs", "decoder.data", 0, 259, "batch 0: id 259 at cell 0, expected ids from 0 to 258"),
 ]
 

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import sys
@@ -794,6 +795,7 @@ def test_changed_entry_is_refused_where_it_breaks_a_rule(
         ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another"),
         ("data", (0, 4, 1), 99, "rows of sequence 0 differ in their ids"),
         ("column.n", (1, 4, 0), 9, "rows of sequence 1 differ in column 'n'"),
+        ("original_indices", (1, 4, 0), 2, "original index 2, the store has 2 sequences"),
     ],
 )
 def test_unpack_refuses_visits_that_differ_or_are_too_many(
@@ -815,7 +817,22 @@ def test_unpack_refuses_visits_that_differ_or_are_too_many(
 
     change_shard(tmp_path / "out", change)
     result = run("unpack", tmp_path / "out", "-o", "-")
-    assert (result.exit_code, result.stderr) == (4, f"Error: {tmp_path}/out: {said}\n")
+    assert result.exit_code == 4
+    assert re.fullmatch(rf"Error: {tmp_path}/out(/{SHARD})?: {said}\n", result.stderr)
+
+
+def test_filler_row_that_names_a_sequence_is_refused(sets: Sets, tmp_path: Path) -> None:
+    folder = sets.copy("padded filler", tmp_path)
+    number = open_shards(folder).num_shards - 1
+
+    def change(found: Arrays) -> None:
+        assert found["lengths"][-1] == 0
+        found["original_indices"][-1] = 0
+
+    change_shard(folder, change, number)
+    for read in (open_shards(folder).take, open_shards(folder).__getitem__):
+        with pytest.raises(FolderError, match="has length 0 and original index 0, expected 0 and"):
+            read(-1)
 
 
 @pytest.mark.parametrize("prefix", ["", "decoder."])
@@ -870,6 +887,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         "more is int64, expected no such array",
     ),
     (arrays(lambda found: found.update(lengths=found["lengths"][:-1])), "sequence_offsets"),
+    (arrays(lambda found: found.update(data=found["data"].repeat(2))), "data_offsets"),
     (lambda folder: (folder / SHARD).write_bytes(b"{}" * 398 + bytes(8)), "bytes"),
 ]
 

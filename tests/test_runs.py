@@ -702,7 +702,7 @@ def test_failure_is_told_to_who_looks_at_the_unfinished_run(tmp_path: Path) -> N
         ("tokenize", "3 of 3 parts were already finished", "3 parts finished"),
         ("import", "3 of 3 parts were already finished", "3 parts finished"),
         ("pack", "3 of 3 shards were finished before", "3 shards finished"),
-        ("split", "", "2 of 2 splits finished"),
+        ("split", "split 'a': 1 of 1 shards were finished before", "2 of 2 splits finished"),
     ],
 )
 def test_stopped_run_says_how_far_it_is(

@@ -19,9 +19,10 @@ from batching_reference import (
     slow_shuffled,
     slow_window_order,
 )
+from here import HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reference import make_store, make_texts, slow_length_order
+from shard_reference import flip_byte, make_store, make_texts, slow_length_order
 
 from seqpack_cli.batching.options import PackOptions
 from seqpack_cli.batching.order import (
@@ -34,9 +35,11 @@ from seqpack_cli.batching.order import (
 from seqpack_cli.batching.plan import choose_buckets
 from seqpack_cli.batching.rows import best_fit
 from seqpack_cli.batching.selection import LengthCounts, mix
-from seqpack_cli.errors import MAX_SEED
+from seqpack_cli.errors import MAX_SEED, FolderError
 from seqpack_cli.limits import LIMITS
+from seqpack_cli.runs.workers import Progress, Workers
 from seqpack_cli.shards.pack_plan import plan_store
+from seqpack_cli.shards.pack_shard import count_store
 from seqpack_cli.shards.selection import Selection
 from seqpack_cli.tokens.store import open_store
 
@@ -93,6 +96,15 @@ def test_plan_reads_lengths_part_by_part_where_it_can(tmp_path: Path) -> None:
     options = PackOptions(window=3).resolve()
     plan_store(Selection(opened, options), options)
     assert "lengths" not in vars(opened)
+
+
+def test_tasks_that_count_lengths_find_a_damaged_index(tmp_path: Path) -> None:
+    """On Ray, where the driver reads no index."""
+    path = make_store(tmp_path, make_texts([3, 4]))
+    source = Selection(open_store(path), PackOptions().resolve())
+    flip_byte(path / "part-00000.idx", 34)  # the length of the first sequence
+    with pytest.raises(FolderError, match=r"part-00000\.idx"):
+        count_store(source, Workers(HERE, Progress()))
 
 
 # Buckets
