@@ -44,7 +44,7 @@ def test_sparse_file_of_wide_characters_takes_little_memory(
     assert any(errors) or file != MANIFEST
 
 
-@pytest.mark.parametrize(("use", "count"), [("unpack", 40_000), ("inspect", 80_000)])
+@pytest.mark.parametrize(("use", "count"), [("unpack", 40_000), ("inspect", 40_000)])
 def test_sequence_of_many_pieces_is_read_in_time(tmp_path: Path, use: str, count: int) -> None:
     """A shard of 1 or 2 MB took a minute, and one of 10 MB an hour."""
     path = make_shards(tmp_path, [5, 3], layout="varlen", max_tokens=100)
