@@ -566,6 +566,8 @@ def test_stores_of_other_documents_are_no_pairs(
         ({"a": "abcdefghi"}, {"b": ["", *"bcdefghi"]}, {"where": ["decoder.@length > 0"]}),
         ({"a.en": ["one"], "a.de": ["eins"]}, {"a.de": ["eins"], "a.en": ["one"]}, {}),
         ({"-": ["one"]}, {"-": ["eins"]}, {}),  # from standard input, not one file
+        ({"a": ["ab"] * 5}, {"b": ["cd"] * 5}, {"max_tokens": 4, "count": "max"}),
+        ({"a": ["ab"] * 5}, {"b": ["cd"] * 5}, {"max_tokens": 8, "count": "sum"}),
     ],
 )
 def test_documents_of_any_files_are_pairs_if_they_are_as_many(
@@ -576,7 +578,9 @@ def test_documents_of_any_files_are_pairs_if_they_are_as_many(
         lines = {path: "\n".join(texts).encode() for path, texts in files.items()}
         StoreWriter(tmp_path / name, make_tokenizers()[0], {}).write(lines, [[*range(len(files))]])
         sides.append([read_store(tmp_path / name)])
-    check_same_as_page(sides, tmp_path, "packed", given)
+    for layout in ("packed", "padded"):
+        (tmp_path / layout).mkdir()
+        check_same_as_page(sides, tmp_path / layout, layout, given)
 
 
 def measure(folder: Path) -> Given:
