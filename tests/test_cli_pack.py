@@ -70,6 +70,29 @@ def test_pack_says_once_what_pads_where_the_tokenizer_names_no_pad_token(
     assert result.stderr == note
 
 
+def test_pack_notes_splits_that_do_not_fill_a_batch(tmp_path: Path, tokens: Path) -> None:
+    options = ("--split", "a=0.6,b=0.4", "--batch-size", 5)
+    result = run("pack", tokens, "-o", tmp_path / "out", *options)
+    numbers = {"a": 3, "b": 2}
+    assert result.stderr.splitlines() == [
+        f"note: split {name!r} does not fill a batch: it has {number} sequences, fewer than "
+        "--batch-size 5"
+        for name, number in numbers.items()
+    ]
+
+
+def test_pack_notes_stores_and_batches_that_are_no_use(tmp_path: Path, tokens: Path) -> None:
+    (tmp_path / "b.txt").write_text("long text\n")
+    other, options = tmp_path / "other", ("--drop-longer", 5, "--batch-size", 4)
+    assert run("tokenize", tmp_path / "b.txt", "-o", other, "-q").exit_code == 0
+    result = run("pack", tokens, other, "-o", tmp_path / "out", *options)
+    assert result.stderr.splitlines() == [
+        f"note: no sequence of {other} was packed",
+        "note: 1 of 2 batches have no next-token label: their sequences have one token each; pass "
+        "--drop-shorter 2",
+    ]
+
+
 def test_pack_passes_every_option_on(tmp_path: Path, tokens: Path) -> None:
     result = run(
         *("pack", tokens, "-o", tmp_path / "out", "--layout", "padded", "--max-tokens", 10),

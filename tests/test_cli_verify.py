@@ -88,6 +88,28 @@ def test_verify_without_the_store_is_refused(shards: Path, tmp_path: Path) -> No
         copy.rename(shards)
 
 
+def test_verify_finds_each_of_several_stores(tmp_path: Path) -> None:
+    """They may be named in any order; the others are where they were."""
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\nof {name}\n")
+        assert run("tokenize", tmp_path / f"{name}.txt", "-o", tmp_path / name).exit_code == 0
+    a, b, c, d = (tmp_path / name for name in "abcd")
+    verify = ("verify", tmp_path / "out", "--level", "roundtrip")
+    assert run("pack", a, b, c, "-o", tmp_path / "out", "--store-column", "of").exit_code == 0
+    moved = b.rename(tmp_path / "moved")
+    result = run(*verify)
+    assert result.exit_code == 4
+    assert f"{tmp_path}/out: its token store 2 of 3 is not at ../b\n" in result.stderr
+    assert run(*verify, "--tokens", moved).exit_code == 0
+    assert run(*verify, "--tokens", moved, "--tokens", a).exit_code == 0
+    result = run(*verify, "--tokens", d)
+    assert f"{d}: not one of the 3 token stores that these shards were packed" in result.stderr
+    d.rename(b)
+    result = run(*verify)
+    assert result.exit_code == 4
+    assert f"{b}: not the token store 2 of 3 that these shards were packed from" in result.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_verify_on_cuda_that_is_absent_is_an_error(shards: Path) -> None:
     result = run("verify", shards, "--device", "cuda")

@@ -7,6 +7,7 @@ damage itself. The sets are small, one or more of each layout.
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -391,6 +392,60 @@ def write_tensors(path: Path, tensors: Arrays) -> None:
     _, metadata = load_tensors(path / SHARD)
     (path / SHARD).write_bytes(make_tensor_file(metadata, tensors))
     change_json(path, lambda m: m["shards"][0].update(describe_file(path / SHARD)))
+
+
+NAMED: list[tuple[str, str, int, int, str]] = [
+    (
+        "packed",
+        "batch_sizes",
+        1,
+        9,
+        r"batch 0: batch_sizes\[1\] is 9, but 4 rows are longer",
+    ),
+    ("packed", "lengths", 7, 0, "batch 1: row 3 has length 0, expected no empty sequence"),
+    ("packed", "lengths", 5, 9, "batch 1: row 2 is longer than the one before, expected longest"),
+    ("packed", "lengths", 0, 2**62, rf"batch 0: 25 batch_sizes, the longest row has {2**62} ids"),
+    ("packed", "data", -1, 259, "batch 1: id 259 at cell 47, expected ids from 0 to 258"),
+    ("packed", "data_offsets", 1, 75, "batch 0: batch_sizes add up to 76, data has 75 ids"),
+    ("packed", "step_offsets", 1, 39, "step_offsets does not rise from 0 in 3 entries"),
+    ("padded", "data", 63, 7, r"batch 0: cell \[2, 13\] is padding and holds 7, expected 256"),
+    ("padded", "widths", 1, 10, "batch 1: 6 rows of width 10, data has 66 cells"),
+    (
+        "filler",
+        "widths",
+        0,
+        2**62 + 20,
+        f"batch 0: 4 rows of width {2**62 + 20}, data has 80 cells",
+    ),
+    ("padded", "lengths", 0, 26, "batch 0: row 0 has 26 ids, width is 25"),
+    ("left", "data", 30, 7, r"batch 0: cell \[1, 0\] is padding and holds 7, expected 9"),
+    ("filler", "num_filler_rows", 0, 4, "batch 0: 4 filler rows in a batch of 4 rows"),
+    ("filler", "num_filler_rows", 0, 1, "batch 0: row 3 has length 12 and original index 26"),
+    ("varlen", "lengths", 0, 2**62, rf"batch 0: row 0 has {2**62} ids, data has 32 cells"),
+    ("varlen", "lengths", 1, 9, "batch 0: lengths take 31 cells, data has 32"),
+    ("rows", "row_indices", 2, 0, r"batch 0: row_indices\[2\] is 0, expected ascending numbers"),
+    ("rows", "lengths", 2, 2, "batch 0: row 1: its sequences take more than the 12 cells of a row"),
+    ("streams", "resets", 6, 2, r"batch 1: resets\[0\] is 2, expected 0 or 1"),
+    ("streams", "next_ids", 9, 259, r"batch 1: next_ids\[3\] is 259, expected -1 or ids from 0"),
+    ("pairs", "decoder.encoder_rows", 0, 5, "batch 0: encoder_rows at row 0 do not name each row"),
+    ("pairs", "decoder.encoder_rows", 1, 2, "batch 0: encoder_rows at row 1 do not name each row"),
+    ("pairs", "decoder.data", 0, 259, "batch 0: id 259 at cell 0, expected ids from 0 to 258"),
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "place", "value", "said"), NAMED)
+def test_every_reader_says_what_is_wrong_with_a_batch(
+    copy: Callable[[str], Path], name: str, tensor: str, place: int, value: int, said: str
+) -> None:
+    path = copy(name)
+    tensors, _ = load_tensors(path / SHARD)
+    array = tensors[tensor].copy()
+    array[place] = value
+    write_tensors(path, {**tensors, tensor: array})
+    assert re.match(f"structure: {SHARD}: (decoder: )?{said}", str(find(path)[0]))
+    for read in [train] if "decoder." in tensor else [read_all, train]:
+        with pytest.raises(FolderError, match=f"{SHARD}: {said}"):
+            read(path)
 
 
 # Honest damage: which readers refuse it, and what verify names.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
+import safetensors
+from make_golden import GOLDEN
 from pages import DOCS, README, ROOT, find_blocks, find_broken_links, split_commands
 
 from seqpack_cli.cli.main import main
@@ -72,3 +77,24 @@ def test_tests_and_files_that_a_page_names_exist(path: Path) -> None:
 def test_options_page_is_that_of_the_commands() -> None:
     made = runpy.run_path(str(ROOT / "scripts" / "make_options_page.py"))
     assert (ROOT / "docs" / "options.md").read_text() == made["spell_page"]()
+
+
+def walk_names(value: Any) -> Iterator[str]:
+    """Yield the names of all fields."""
+    fields = value.items() if isinstance(value, dict) else ()
+    for name, each in fields:
+        yield from (name, *walk_names(each))
+    for each in value if isinstance(value, list) else ():
+        yield from walk_names(each)
+
+
+def test_formats_page_names_every_field_and_tensor() -> None:
+    names = set[str]()
+    for path in GOLDEN.rglob("manifest.json"):
+        names |= {*walk_names(json.loads(path.read_bytes()))}
+    for path in GOLDEN.rglob("*.safetensors"):
+        with safetensors.safe_open(path, "numpy") as file:
+            names |= {name.split(".")[0] for name in file.keys() if "decoder" not in name}  # noqa: SIM118
+    text = (ROOT / "docs" / "formats.md").read_text()
+    assert len(names) > 100
+    assert sorted(name for name in names if f"`{name}" not in text) == []

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from command import run
 from oracle.forger import Json, load_json, load_tensors
 from oracle.stores import HEADER, describe_file, make_tensor_file
@@ -347,13 +348,46 @@ def test_file_that_is_no_manifest_is_refused(folder: Path, name: str, data: byte
         (path / "manifest.json").write_bytes(text)
 
 
-def test_manifest_that_is_too_large_is_refused_before_it_is_read(folder: Path) -> None:
+def test_manifest_that_is_too_large_is_refused(folder: Path) -> None:
     with kept(folder / "packed") as path:
         os.truncate(path / "manifest.json", (128 << 20) + 1)
         assert is_refused(open_shards, path)
         (path / "manifest.json").write_bytes(b'{"a": [' + b"[]," * 10_000_000 + b"[]]}")
         with pytest.raises(FolderError, match="more than 10,000,000 items"):
             open_shards(path)
+
+
+@pytest.mark.parametrize("name", ["columns", "packed"])
+@pytest.mark.parametrize("file", ["manifest.json", "tokenizer.json", "run.json"])
+def test_size_of_a_file_is_looked_at_before_it_is_read(folder: Path, name: str, file: str) -> None:
+    with kept(folder / name) as path:
+        os.truncate(path / file, 1 << 40)
+        assert is_refused(inspect, path) is (file != "run.json")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"[]", b"\xff\xfe", b'{"version": "1.0"}', b"[" * 100_000),
+        b'{"version": "1.0", "model": ' + b'{"a":' * 120 + b"1" + b"}" * 121,
+        *(
+            b'{"model": {"type": "BPE", "vocab": {"a": %d}, "merges": []}}' % number
+            for number in (2**32 - 1, 2**32)
+        ),
+        b'{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "decoder": {"type":'
+        b' "Replace", "pattern": {"Regex": "(a|a| )*(a| )*c"}, "content": ""}}',
+    ],
+    ids=lambda data: repr(data[:60]),
+)
+@pytest.mark.parametrize("name", ["columns", "packed"])
+def test_tokenizer_of_a_stranger_is_used_or_refused(folder: Path, name: str, data: bytes) -> None:
+    with kept(folder / name) as path:
+        (path / "tokenizer.json").write_bytes(data)
+        manifest = {**load_json(path), "tokenizer_blake3": blake3(data).hexdigest()}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        for read in READERS[kind_of(name)]:
+            is_refused(read, path)
+        is_refused(run_command("unpack", "PATH", "--text", "-o", "OUT", "-q"), path)
 
 
 # Files that are no files.

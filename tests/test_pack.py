@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import random
 import re
 import string
@@ -43,7 +44,7 @@ from seqpack_cli import (
     unpack_sequence,
     unpad_sequence,
 )
-from seqpack_cli.errors import DataError, OptionError
+from seqpack_cli.errors import DataError, MachineError, OptionError
 
 Given = dict[str, Any]
 HERE = Executor(num_workers=1)
@@ -517,6 +518,11 @@ FILES = {"a": ["one", "two", ""], "b": ["three", "four"]}
 SWAPPED = {"b": FILES["b"], "a": FILES["a"]}
 
 
+def make_fields(text: str) -> str:
+    """Return a record with the same text in two fields, and in a third if it is short."""
+    return json.dumps({"text": text, "other": text, "rare": text if len(text) < 4 else None})
+
+
 @pytest.mark.parametrize(
     ("files", "given", "words"),
     [
@@ -527,7 +533,9 @@ SWAPPED = {"b": FILES["b"], "a": FILES["a"]}
         (FILES, {"max_length": 4, "overlap": 1}, "has 2 sequences, expected 1"),
         (SWAPPED, {"text_field": "other"}, "source a is number 2, expected 1"),
         ({"x": FILES["b"], "y": FILES["a"]}, {"text_field": "other"}, "which has the same bytes"),
+        ({"x": FILES["a"], "y": ["three", "four five"]}, {"max_length": 5}, "y:2 has 2 sequences"),
         (FILES, {"text_field": "other"}, None),
+        (FILES, {"on_bad_record": "skip", "text_field": "rare"}, None),
         ({"x": FILES["a"], "y": ["1", "2"]}, {"text_field": "other"}, None),
         ({"x": [*FILES["a"], *FILES["b"]]}, {}, None),
     ],
@@ -536,13 +544,10 @@ def test_stores_of_other_documents_are_no_pairs(
     tmp_path: Path, files: Any, given: Given, words: str | None
 ) -> None:
     for name, some, options in (("encoder", FILES, {}), ("decoder", files, given)):
-        lines = {
-            path: "\n".join(f'{{"text":"{text}","other":"{text}"}}' for text in texts).encode()
-            for path, texts in some.items()
-        }
+        lines = {path: "\n".join(map(make_fields, texts)).encode() for path, texts in some.items()}
         named = {f"{path}.jsonl": data for path, data in lines.items()}
         writer = StoreWriter(tmp_path / name, make_tokenizers()[0], options)
-        writer.write(named, [[*range(len(named))]])
+        writer.write(named, [[number] for number in range(len(named))])
     stores = [tmp_path / "encoder"], [tmp_path / "decoder"]
     if words is None:
         sides = [[read_store(path) for path in side] for side in stores]
@@ -553,6 +558,29 @@ def test_stores_of_other_documents_are_no_pairs(
     assert words in caught.value.message.replace(".jsonl", "")
     with pytest.raises(OptionError, match="--decoder: 2 stores, expected 1"):
         pack(stores[0], tmp_path / "out", decoder=[*stores[1], *stores[1]])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "given"),
+    [
+        ({"a": "abcdefghi"}, {"b": ["", *"bcdefghi"]}, {"where": ["decoder.@length > 0"]}),
+        ({"a.en": ["one"], "a.de": ["eins"]}, {"a.de": ["eins"], "a.en": ["one"]}, {}),
+        ({"-": ["one"]}, {"-": ["eins"]}, {}),  # from standard input, not one file
+        ({"a": ["ab"] * 5}, {"b": ["cd"] * 5}, {"max_tokens": 4, "count": "max"}),
+        ({"a": ["ab"] * 5}, {"b": ["cd"] * 5}, {"max_tokens": 8, "count": "sum"}),
+    ],
+)
+def test_documents_of_any_files_are_pairs_if_they_are_as_many(
+    tmp_path: Path, encoder: Any, decoder: Any, given: Given
+) -> None:
+    sides = []
+    for name, files in (("encoder", encoder), ("decoder", decoder)):
+        lines = {path: "\n".join(texts).encode() for path, texts in files.items()}
+        StoreWriter(tmp_path / name, make_tokenizers()[0], {}).write(lines, [[*range(len(files))]])
+        sides.append([read_store(tmp_path / name)])
+    for layout in ("packed", "padded"):
+        (tmp_path / layout).mkdir()
+        check_same_as_page(sides, tmp_path / layout, layout, given)
 
 
 def measure(folder: Path) -> Given:
@@ -828,6 +856,15 @@ def test_refusals_of_the_command_have_their_exit_codes(
         assert result.stderr
         assert not output.exists()
     assert run("pack", store, "-o", store).exit_code == 2
+
+
+def test_batch_beyond_the_memory_of_the_machine_is_refused(
+    some: list[PageStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda _: 60)
+    with pytest.raises(MachineError, match=r"^the largest batch takes 0\.0 GB, this machine has"):
+        pack(some[0].folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # torch's functions on arrays

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import sys
@@ -33,7 +34,7 @@ from blake3 import blake3
 from command import run
 from oracle.batches import join_rows, read_batches
 from oracle.imports import Documents
-from oracle.shards import read_pairs
+from oracle.shards import read_pairs, read_streams
 from oracle.stores import PageStore
 from oracle.stores import read_store as read_page
 from page_sets import (
@@ -160,6 +161,23 @@ def test_shard_is_a_sequence_of_its_batches(sets: Sets, name: str) -> None:
             shard[len(shard)]
         first += len(shard)
     assert first == len(shards) == len(pages)
+
+
+def test_streams_carry_the_state_through_sequences(sets: Sets) -> None:
+    """Between two resets lies a run of tokens of one sequence, across any number of batches."""
+    name = "streams columns"
+    sequences, joined = [row["ids"] for row in sets.rows(name)[0].values()], list[int]()
+    num_torn = 0
+    for ids, next_ids in read_streams(sets[name]):
+        assert (next_ids[-1], -1 in next_ids[:-1]) == (-1, False)
+        joined += ids
+        if joined in sequences:
+            sequences.remove(joined)
+            joined = []
+        else:  # the stream ends in the middle of it, and the next begins with the rest
+            num_torn += 1
+    assert (sequences, joined) == ([], [])
+    assert 0 < num_torn < open_shards(sets[name]).manifest["options"]["batch_size"]
 
 
 # Unpack
@@ -769,6 +787,54 @@ def test_changed_entry_is_refused_where_it_breaks_a_rule(
             path.write_bytes(data)
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value", "said"),
+    [
+        ("original_indices", (1, 0, 0), 0, "sequence 0 occurs more than 2 times"),
+        ("piece_starts", (1, 4, 0), 0, "sequence 1 occurs twice"),
+        ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another"),
+        ("data", (0, 4, 1), 99, "rows of sequence 0 differ in their ids"),
+        ("column.n", (1, 4, 0), 9, "rows of sequence 1 differ in column 'n'"),
+        ("original_indices", (1, 4, 0), 2, "original index 2, the store has 2 sequences"),
+    ],
+)
+def test_unpack_refuses_visits_that_differ_or_are_too_many(
+    tmp_path: Path, name: str, place: tuple[int, int, int], value: int, said: str
+) -> None:
+    """Two sequences of six ids in pieces of four and two; the first is visited twice."""
+    for store, text in (("a", "abcdef"), ("b", "abcdxy")):
+        (tmp_path / f"{store}.jsonl").write_text(json.dumps({"text": text, "n": 1}))
+        words = ("tokenize", tmp_path / f"{store}.jsonl", "--keep", "n", "-o", tmp_path / store)
+        assert run(*words).exit_code == 0
+    words = ("pack", tmp_path / "a", tmp_path / "b", "--layout", "varlen", "--max-tokens", 4)
+    assert run(*words, "--passes", "a=2", "-o", tmp_path / "out").exit_code == 0
+
+    def change(found: Arrays) -> None:
+        index, start, turn = place
+        is_row = (found["original_indices"] == index) & (found["piece_starts"] == start)
+        row = np.flatnonzero(is_row)[turn]
+        found[name][found["lengths"][:row].sum() if name == "data" else row] = value
+
+    change_shard(tmp_path / "out", change)
+    result = run("unpack", tmp_path / "out", "-o", "-")
+    assert result.exit_code == 4
+    assert re.fullmatch(rf"Error: {tmp_path}/out(/{SHARD})?: {said}\n", result.stderr)
+
+
+def test_filler_row_that_names_a_sequence_is_refused(sets: Sets, tmp_path: Path) -> None:
+    folder = sets.copy("padded filler", tmp_path)
+    number = open_shards(folder).num_shards - 1
+
+    def change(found: Arrays) -> None:
+        assert found["lengths"][-1] == 0
+        found["original_indices"][-1] = 0
+
+    change_shard(folder, change, number)
+    for read in (open_shards(folder).take, open_shards(folder).__getitem__):
+        with pytest.raises(FolderError, match="has length 0 and original index 0, expected 0 and"):
+            read(-1)
+
+
 @pytest.mark.parametrize("prefix", ["", "decoder."])
 def test_pairs_that_are_not_in_the_order_of_both_sides_are_refused(
     sets: Sets, tmp_path: Path, prefix: str
@@ -821,6 +887,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         "more is int64, expected no such array",
     ),
     (arrays(lambda found: found.update(lengths=found["lengths"][:-1])), "sequence_offsets"),
+    (arrays(lambda found: found.update(data=found["data"].repeat(2))), "data_offsets"),
     (lambda folder: (folder / SHARD).write_bytes(b"{}" * 398 + bytes(8)), "bytes"),
 ]
 

@@ -227,6 +227,7 @@ PIECE = {
     "pack": "shard-00000.safetensors",
     "split": "a/shard-00000.safetensors",
 }
+OUTSIDE = b"a thesis"
 STRANGE = ("notes.txt", "model.safetensors", ".hidden", ".a.tmp", "deep")  # names of no run
 
 
@@ -291,6 +292,21 @@ def link(target: str) -> Callable[..., None]:
     return make
 
 
+def link_file(file: str, *, first: Callable[..., None] | None = None) -> Callable[..., None]:
+    """Return what puts a link to a file outside in the place of one of the output."""
+
+    def make(work: Work, name: str, out: Path) -> None:
+        if first is not None:
+            first(work, name, out)
+        path, outside = out / file.format(piece=PIECE[name]), out.parent / "outside"
+        outside.write_bytes(OUTSIDE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(outside)
+
+    return make
+
+
 def of_other_command(work: Work, name: str, out: Path) -> None:
     others = {"tokenize": "import", "import": "tokenize", "pack": "tokenize", "split": "pack"}
     shutil.copytree(work.folder / others[name] / "out", out)
@@ -335,9 +351,16 @@ STATES: list[tuple[str, Callable[..., None], str, str]] = [
     ("file", lambda _, __, out: out.write_text("x"), "5 File exists", "5 File exists"),
     ("link", link("real"), "made", "made"),
     ("broken link", link("none"), "5 ", "5 "),
+    ("link as piece", link_file("{piece}"), "4 holds", "4 holds"),
+    ("link as plan", link_file("plan.json"), "4 ", "4 "),
+    ("link as manifest", link_file("manifest.json"), "4 ", "4 "),
+    ("link as lock", link_file(".lock"), "4 .lock: not a lock file", "4 .lock: not a lock file"),
+    ("stopped, link as piece", link_file("{piece}", first=stop_at(AT_END)), "made", "4 "),
+    ("stopped, link as record", link_file("run.json", first=stop_at(AT_END)), "made", "4 "),
 ]
 OF_SPLITS = {  # whose folders are made when the run begins, so that it has begun
     "stopped early, other": ("4 holds a run that differs", "made"),
+    "link as piece": ("4 holds a", "made"),
 }
 NOT_OF_SPLITS = ("piece alone", "folder as file")
 
@@ -378,6 +401,8 @@ def test_output_that_holds_something(
                 before = {key: before[key] for key in before if not re.search(DEAD, key)}
                 after = {key: after[key] for key in after if not re.search(DEAD, key)}
             assert after == before
+        if (place / "outside").exists():
+            assert (place / "outside").read_bytes() == OUTSIDE
         for path in place.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -680,6 +705,55 @@ def test_input_that_changes_while_it_is_read_is_named(
     assert run("inspect", tmp_path / "out").exit_code == 4
 
 
+def change_length(place: int, length: int) -> Callable[[Path], None]:
+    """Return what changes the length of a sequence in an index."""
+
+    def change(store: Path) -> None:
+        with (store / "part-00000.idx").open("r+b") as file:
+            file.seek(34 + 4 * place)
+            file.write(length.to_bytes(4, "little"))
+
+    return change
+
+
+def make_labelled(store: Path, texts: list[str]) -> None:
+    lines = [json.dumps({"text": text, "l": "ab"[n % 2]}) + "\n" for n, text in enumerate(texts)]
+    source = store.with_suffix(".jsonl")
+    source.write_text("".join(lines))
+    tokenize(source, store, TokenizeOptions(keep=["l:class"]), executor=HERE)
+
+
+def replace_store(store: Path) -> None:
+    make_labelled(store.with_name("other"), TEXT.upper().splitlines())
+    shutil.rmtree(store)
+    store.with_name("other").rename(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        (replace_store, {"split": "a,b", "split_by": "l"}),  # each of which opens the store
+        (change_length(30, 99), {"order": "none"}),
+        (change_length(59, 99), {"order": "none", "drop_longer": 40}),
+    ],
+)
+def test_store_that_changes_while_it_is_packed_is_named(
+    tmp_path: Path, change: Callable[[Path], object], given: dict[str, Any]
+) -> None:
+    store, waiting = tmp_path / "store", [change]
+    make_labelled(store, TEXT.splitlines())
+
+    def on_advance(_: int) -> None:
+        while waiting:
+            waiting.pop()(store)
+
+    progress = Progress(on_advance=on_advance)
+    options = PackOptions(batch_size=1, shard_bytes=1, **given)
+    with pytest.raises(FolderError, match=f"^{store}: changed since this run began"):
+        pack(store, tmp_path / "out", options, executor=HERE, progress=progress)
+    assert run("inspect", tmp_path / "out").exit_code == 4
+
+
 def test_failure_is_told_to_who_looks_at_the_unfinished_run(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n')
     words = ("tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--part-bytes", 14)
@@ -698,7 +772,7 @@ def test_failure_is_told_to_who_looks_at_the_unfinished_run(tmp_path: Path) -> N
         ("tokenize", "3 of 3 parts were already finished", "3 parts finished"),
         ("import", "3 of 3 parts were already finished", "3 parts finished"),
         ("pack", "3 of 3 shards were finished before", "3 shards finished"),
-        ("split", "", "2 of 2 splits finished"),
+        ("split", "split 'a': 1 of 1 shards were finished before", "2 of 2 splits finished"),
     ],
 )
 def test_stopped_run_says_how_far_it_is(

@@ -64,28 +64,6 @@ def slow_pad(
     return rectangle
 
 
-def batch_cost(lengths: Sequence[int], *, padded: bool) -> int:
-    """Return what counts against max_tokens in one batch."""
-    return len(lengths) * max(lengths, default=0) if padded else sum(lengths)
-
-
-def slow_cut(
-    lengths: Sequence[int], *, batch_size: int | None, max_tokens: int | None, padded: bool
-) -> list[list[int]]:
-    """Cut lengths into batches: add one row after another until a limit is reached."""
-    batches: list[list[int]] = []
-    current: list[int] = []
-    for length in map(int, lengths):
-        longer = [*current, length]
-        too_many = batch_size is not None and len(longer) > batch_size
-        too_large = max_tokens is not None and batch_cost(longer, padded=padded) > max_tokens
-        if current and (too_many or too_large):
-            batches.append(current)
-            longer = [length]
-        current = longer
-    return [*batches, current] if current else batches
-
-
 def lay_out(
     layout: str,
     rows: Sequence[np.ndarray],

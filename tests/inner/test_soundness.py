@@ -21,7 +21,7 @@ from shard_reference import Arrays, join_batches
 
 from seqpack_cli.errors import FolderError
 from seqpack_cli.limits import LIMITS
-from seqpack_cli.shards.layouts import OFFSETS_OF, Geometry
+from seqpack_cli.shards.layouts import OFFSETS_OF
 from seqpack_cli.shards.shard import ARRAYS, Shard
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.kinds import Values
@@ -85,15 +85,6 @@ def draw(kind: Kind, seed: int, dtype: str = "uint16") -> Shard:
     return make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID)
 
 
-@every_kind
-@pytest.mark.parametrize("seed", range(5))
-def test_sound_shards_have_no_unsound_batch(kind: Kind, seed: int) -> None:
-    shard = draw(kind, seed)
-    found = shard.find_unsound()
-    assert found.dtype == bool
-    assert found.tolist() == [False] * len(shard) == slow_unsound(shard)
-
-
 @st.composite
 def damages(data: st.DrawFn, tensors: Arrays) -> Arrays:
     """Change one to three entries, including offsets as long as they stay valid."""
@@ -130,7 +121,9 @@ def test_unsound_batches_are_those_that_check_refuses(
         shard.arrays.check_offsets()
     except ValueError:
         return
-    assert shard.find_unsound().tolist() == slow_unsound(shard)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LIMITS, "ids_per_block", data.draw(st.sampled_from([1, 9, 1 << 20])))
+        assert shard.find_unsound().tolist() == slow_unsound(shard)
 
 
 @every_kind
@@ -165,57 +158,6 @@ def is_refused(read: Callable[[int], object], index: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("column.label", lambda array: array[:-1], "column.label has 2 entries, expected 3"),
-        ("column.tag", lambda array: array[:-1], "column.tag has 5 entries, expected 6"),
-        ("column.title.offsets", lambda array: array[:-1], "has 3 entries, expected 4"),
-        ("column.title.offsets", lambda array: array + 1, "does not rise from 0 to"),
-        ("column.title", lambda array: array[:-1], "does not rise from 0 to"),
-    ],
-)
-def test_columns_of_another_length_are_refused(
-    name: str, change: Callable[[np.ndarray], np.ndarray], message: str
-) -> None:
-    tensors = {
-        "lengths": np.array([3, 2, 1]),
-        "original_indices": np.array([0, 1, 2]),
-        "batch_sizes": np.array([3, 2, 1]),
-        "sequence_offsets": np.array([0, 3]),
-        "step_offsets": np.array([0, 3]),
-        "data_offsets": np.array([0, 6]),
-        "data": np.arange(6, dtype=np.uint16),
-    }
-    kind = KINDS["packed"]
-    shard = add_columns(make_shard_in_memory(kind, tensors, pad_id=PAD_ID, max_id=MAX_ID), 1)
-    damaged = shard.with_tensors({**shard.tensors, name: change(shard.tensors[name])})
-    with pytest.raises(ValueError, match=message):
-        damaged.arrays.check_offsets()
-
-
-@every_kind
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(-(2**63), -1, 1, 2**63 - 1),
-        *(pytest.param(v, marks=pytest.mark.slow) for v in (-(2**62), 0, 2**31, 2**32, 2**62)),
-    ],
-    ids=str,
-)
-def test_every_entry_may_be_hostile(kind: Kind, value: int) -> None:
-    sound = draw(kind, 3, "int32")
-    for name, array in sound.tensors.items():
-        if name in OFFSETS_OF.values():
-            continue
-        limits = np.iinfo(array.dtype)
-        for place in range(len(array)):
-            changed = array.copy()
-            changed[place] = min(max(value, limits.min), limits.max)
-            shard = sound.with_tensors({**sound.tensors, name: changed})
-            assert shard.find_unsound().tolist() == slow_unsound(shard), (name, place)
-
-
 @every_kind
 @pytest.mark.parametrize(
     "values", [(2**62, 2**62, 2**62, 2**62), (-(2**63), -(2**63)), (2**63 - 1, -(2**63), 1)]
@@ -233,21 +175,6 @@ def test_sums_that_wrap_around_are_unsound(kind: Kind, values: tuple[int, ...]) 
                 assert shard.find_unsound().tolist() == slow_unsound(shard), (seed, name, place)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.layout == "padded"])
-@pytest.mark.parametrize("cells", [1, 3, 1000])
-def test_padding_is_found_whatever_is_looked_at_together(
-    monkeypatch: pytest.MonkeyPatch, kind: Kind, cells: int
-) -> None:
-    monkeypatch.setattr(LIMITS, "ids_per_block", cells)
-    for seed in range(2):
-        sound = draw(kind, seed)
-        for place in range(len(sound.tensors["data"])):
-            data = sound.tensors["data"].copy()
-            data[place] = 8
-            shard = sound.with_tensors({**sound.tensors, "data": data})
-            assert shard.find_unsound().tolist() == slow_unsound(shard)
-
-
 def test_false_huge_counts_take_no_memory() -> None:
     import tracemalloc
 
@@ -259,17 +186,3 @@ def test_false_huge_counts_take_no_memory() -> None:
             sound.with_tensors(changed).find_unsound()
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
             tracemalloc.stop()
-
-
-def test_batch_of_filler_alone_is_unsound() -> None:
-    tensors = {
-        "lengths": np.array([2, 1, 0, 0]),
-        "original_indices": np.array([0, 1, -1, -1]),
-        "widths": np.array([2, 2]),
-        "num_filler_rows": np.array([0, 2]),
-        "sequence_offsets": np.array([0, 2, 4]),
-        "data_offsets": np.array([0, 4, 8]),
-        "data": np.array([5, 6, 7, 9, 9, 9, 9, 9], np.uint16),
-    }
-    found = ARRAYS["padded"](tensors, Geometry(9, has_filler_rows=True)).find_unsound(max_id=9)
-    assert found.tolist() == [False, True]
