@@ -249,17 +249,16 @@ class PackOptions:
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
         if self.buckets is None or self.buckets == "auto":
             return
-        keys: Any = self.buckets
-        sides = [key if isinstance(key, tuple) else (key,) for key in keys]
-        widths = [width for key in sides for width in key]
-        if {*map(len, sides)} not in ({1}, {2}) or not all(
-            type(width) is int and 1 <= width <= MAX_COUNT for width in widths
+        given: Any = self.buckets
+        keys = self.keys or []
+        if {*map(len, keys)} not in ({1}, {2}) or not all(
+            type(width) is int and 1 <= width <= MAX_COUNT for key in keys for width in key
         ):
             raise ValueError(
-                f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+                f"buckets is {given!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
                 "[(10, 15), (20, 25)]"
             )
-        object.__setattr__(self, "buckets", tuple(sorted({*keys})))
+        object.__setattr__(self, "buckets", tuple(sorted({*given})))
 
     @property
     def fills_rectangle(self) -> bool:
@@ -288,6 +287,11 @@ class PackOptions:
         if not isinstance(self.buckets, tuple):
             return None
         return [key if isinstance(key, tuple) else (key,) for key in self.buckets]
+
+    @property
+    def split_shares(self) -> dict[str, str | None]:
+        """Return the share of each split as text; None if its name is a value of split_by."""
+        return {} if self.split is None else _split_items(self.split, "--split")
 
     def resolve(self, *, pairs: bool = False) -> ResolvedOptions:
         """Return the options with every default filled in, and texts in the form of the manifest.
@@ -318,13 +322,11 @@ class PackOptions:
         if self.buckets == "auto":
             chosen["num_buckets"] = self.num_buckets or DEFAULT_NUM_BUCKETS
         splits = parse_splits(self)
-        names = () if splits is None else splits.names
-        if self.split_name not in (None, *names):
-            expected = " or ".join(map(repr, names)) if names else "None without split"
+        if self.split_name not in (None, *splits):
+            expected = " or ".join(map(repr, splits)) or "None without split"
             raise ValueError(f"split_name is {self.split_name!r}, expected {expected}")
-        if splits is not None:
-            shares = dict(zip(names, splits.shares or (), strict=False))
-            chosen["split"] = spell_numbers(shares) or ",".join(names)
+        if splits:
+            chosen["split"] = spell_numbers(splits)
         if self.passes is not None:
             chosen["passes"] = spell_numbers(parse_numbers(self.passes, "--passes"))
         if self.share is not None:
@@ -347,8 +349,7 @@ class ResolvedOptions(PackOptions):
 
         They apply to the first split only.
         """
-        splits = parse_splits(self)
-        is_first = splits is None or self.split_name in (None, splits.names[0])
+        is_first = self.split_name in (None, *[*self.split_shares][:1])
         return is_first and (self.passes is not None or self.share is not None)
 
     @property
@@ -369,25 +370,15 @@ NUMBER = rf"\+?([0-9]{{1,40}}\.?[0-9]{{0,{MAX_DECIMALS}}}|\.[0-9]{{1,{MAX_DECIMA
 SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
-@dataclass(frozen=True)
-class Splits:
-    """The names of all splits, and how documents are assigned to them."""
-
-    names: tuple[str, ...]
-    shares: tuple[Fraction, ...] | None  # None: the names are values of the column `by`
-    seed: int = 0
-    by: str | None = None  # the column whose value is hashed; None is the document
-
-
-def parse_splits(options: PackOptions) -> Splits | None:
-    """Parse the splits of options; None if they have none.
+def parse_splits(options: PackOptions) -> Mapping[str, Fraction | None]:
+    """Parse the share of each split; None if its name is a value of `split_by`.
 
     Raises:
         OptionError: `split` is not of the form NAME=SHARE,… or, with `split_by`, NAME,….
     """
     if options.split is None:
-        return None
-    place, items = f"--split {quote(options.split)}", _split_items(options.split, "--split")
+        return {}
+    place, items = f"--split {quote(options.split)}", options.split_shares
     folded = {name.lower(): name for name in items}
     for name in items:
         if not re.fullmatch(SPLIT_NAME, name):
@@ -408,8 +399,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
             hint=SPLIT_EXAMPLE,
         )
     if "=" in options.split:
-        shares = parse_numbers(options.split, "--split")
-        return Splits(tuple(shares), tuple(shares.values()), options.split_seed, options.split_by)
+        return parse_numbers(options.split, "--split")
     if options.split_by is None:
         raise OptionError(
             f"{place}: found names without shares, expected NAME=SHARE",
@@ -420,7 +410,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
             f"--split-seed {options.split_seed} has no effect: --split names values of --split-by",
             hint="leave out --split-seed",
         )
-    return Splits(tuple(items), None, 0, options.split_by)
+    return dict.fromkeys(items)
 
 
 def parse_numbers(text: str, option: str) -> dict[str, Fraction]:
@@ -489,14 +479,17 @@ def parse_number(text: str, place: str = "--max-passes") -> Fraction:
     return number
 
 
-def spell_numbers(numbers: Mapping[str, Fraction]) -> str:
-    """Spell numbers in the form that is recorded.
+def spell_numbers(numbers: Mapping[str, Fraction | None]) -> str:
+    """Spell names, and the numbers that they have, in the form that is recorded.
 
     >>> from fractions import Fraction
-    >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)})
-    'a=0.001,b=20'
+    >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)}), spell_numbers({"a": None})
+    ('a=0.001,b=20', 'a')
     """
-    return ",".join(f"{name}={spell_number(number)}" for name, number in numbers.items())
+    return ",".join(
+        name if number is None else f"{name}={spell_number(number)}"
+        for name, number in numbers.items()
+    )
 
 
 def spell_number(number: Fraction | int) -> str:

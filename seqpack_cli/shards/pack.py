@@ -23,8 +23,6 @@ from seqpack_cli.batching.options import (
     PLAN_VERSION,
     PackOptions,
     ResolvedOptions,
-    Splits,
-    parse_splits,
     spell_number,
 )
 from seqpack_cli.batching.plan import Plan, needs_array
@@ -71,7 +69,7 @@ from seqpack_cli.shards.selection import (
     name_by_position,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_splits
+from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, open_splits
 from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
 
@@ -130,10 +128,10 @@ def pack(
             if note is not None:
                 workers.progress.on_notice(note)
         out = RunOutput(output, options, overwrite, command)
-        splits = parse_splits(resolved) if resolved.split_name is None else None
+        has_splits = resolved.split is not None and resolved.split_name is None
         # The split of each sequence is kept in 2 bytes.
-        find = None if splits is None else functools.cache(make_splitter(store, splits))
-        entries = [] if splits is None else describe_splits(store, splits, find)
+        find = functools.cache(make_splitter(store, resolved)) if has_splits else None
+        entries = [] if find is None else describe_splits(store, resolved, find)
 
         def plan_set(name: str | None) -> _Set:
             own = resolved if name is None else replace(resolved, split_name=name)
@@ -147,7 +145,7 @@ def pack(
             # The smallest split first: it may be too small for the options.
             by_size = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
             sets = [plan_set(entry["name"]) for entry in by_size] or [plan_set(None)]
-            plan = sets[0].head if splits is None else _describe_splits_run(sets[0].source, splits)
+            plan = _describe_splits_run(sets[0].source) if has_splits else sets[0].head
             return _run(plan, sets, entries, out, workers, started)
         finally:
             open_source.cache_clear()  # else stores stay mapped where this process does the work
@@ -428,16 +426,16 @@ def _finish_side(
 # Splits
 
 
-def _describe_splits_run(source: Selection, splits: Splits) -> dict[str, Any]:
+def _describe_splits_run(source: Selection) -> dict[str, Any]:
     """Return the plan of a run with splits, from what is selected for one of them."""
     of_sides = map(describe_stores, source.sides)
     options = replace(source.options, split_name=None)
     return {
         "format": FORMAT_OF_SPLITS,
         "format_version": SPLITS_FORMAT_VERSION,
-        "split_seed": splits.seed,
-        "split_by": splits.by,
-        "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
+        "split_seed": options.split_seed,
+        "split_by": options.split_by,
+        "splits": [{"name": name, "share": it} for name, it in options.split_shares.items()],
         **dict.fromkeys(FIELDS_OF_SIDES),
         **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
         "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
@@ -445,33 +443,36 @@ def _describe_splits_run(source: Selection, splits: Splits) -> dict[str, Any]:
 
 
 def describe_splits(
-    store: TokenStore, splits: Splits, find: PartSplits | None = None
+    store: TokenStore, options: PackOptions, find: PartSplits
 ) -> list[dict[str, Any]]:
     """Count the documents, sequences and tokens of each split; raise DataError for an empty one.
 
     Args:
-        find: finds the splits of a part, if they are known.
+        find: from `make_splitter`.
     """
-    find, counts = find or make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
+    shares = options.split_shares
+    counts = np.zeros((3, len(shares)), np.int64)
     for part in range(store.num_parts):
         numbers, num_sequences = find(part), store.count_sequences(part)
-        counts[1] += _count(numbers, len(splits.names))
-        counts[2] += _count(numbers, len(splits.names), store.part_lengths(part))
+        counts[1] += _count(numbers, len(shares))
+        counts[2] += _count(numbers, len(shares), store.part_lengths(part))
         if not (num_sequences == 1).all():
             numbers = numbers[(np.cumsum(num_sequences) - num_sequences)[num_sequences > 0]]
-        counts[0] += _count(numbers, len(splits.names))
+        counts[0] += _count(numbers, len(shares))
         store.let_pages_go()  # 28 bytes for each document
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
-        for (name, share), column in zip(describe_shares(splits), counts.T.tolist(), strict=True)
+        for (name, share), column in zip(shares.items(), counts.T.tolist(), strict=True)
     ]
     for entry in entries:
         if not entry["num_sequences"]:
             total = int(counts[0].sum())
             hint = "pass a larger share to --split, or another --split-seed"
-            if splits.shares is None:
-                hint = f"leave out {entry['name']}: column {quote(splits.by)} has no such value"
+            if entry["share"] is None:
+                hint = (
+                    f"leave out {entry['name']}: column {quote(options.split_by)} has no such value"
+                )
             raise DataError(
                 f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
                 "documents is in it",

@@ -31,7 +31,6 @@ from seqpack_cli.batching.options import (
     Condition,
     PackOptions,
     ResolvedOptions,
-    Splits,
     parse_condition,
     parse_number,
     parse_numbers,
@@ -207,10 +206,10 @@ class Selection:
         find_split: PartSplits | None,
     ) -> Iterator[tuple[str, PartTest]]:
         """Yield why sequences are left out, and the test of those that are not, in their order."""
-        options, splits, num_sides = self.options, parse_splits(self.options), len(self.sides)
-        if splits is not None and options.split_name is not None:
-            find = find_split or make_splitter(store, splits)
-            wanted = splits.names.index(options.split_name)
+        options, num_sides = self.options, len(self.sides)
+        if options.split_name is not None:
+            find = find_split or make_splitter(store, options)
+            wanted = [*options.split_shares].index(options.split_name)
             yield OTHER_SPLITS, self._remember(lambda number: find(number) == wanted)
         if self.alignment is not None:
             yield f"{DECODER}.{EMPTY}", lambda number: self._part_sides(number)[1] > 0
@@ -404,7 +403,7 @@ def make_targets_test(store: TokenStore, options: PackOptions) -> PartTest | Non
 # Splits: of documents, by their hashes or by the values of a column
 
 
-def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
+def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
     """Return the function that finds the split of each sequence of a part.
 
     It raises DataError for a value that names no split.
@@ -412,10 +411,11 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     Raises:
         OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
-    name, shares, place = splits.by, splits.shares or (), f"--split-by {splits.by}"
+    splits, name, place = parse_splits(options), options.split_by, f"--split-by {options.split_by}"
+    shares, seed = [it for it in splits.values() if it is not None], options.split_seed
     if name is None:
         return lambda number: store.spread(
-            number, assign_splits(store.part_hashes(number), shares, splits.seed)
+            number, assign_splits(store.part_hashes(number), shares, seed)
         )
     if name == OVERLAP:
         raise OptionError(
@@ -440,19 +440,19 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     def find(number: int) -> np.ndarray:
         values = store.part_column(number, name)
         found: np.ndarray
-        if splits.shares is not None:
+        if shares:
             hashes, numbers = hash_values(column, values)
-            found = assign_splits(hashes, shares, splits.seed)[numbers]
+            found = assign_splits(hashes, shares, seed)[numbers]
             return found
         texts, numbers = _spell_distinct(column, values)
-        number_of = {split: number for number, split in enumerate(splits.names)}
+        number_of = {split: number for number, split in enumerate(splits)}
         found = np.array([number_of.get(text, NO_SPLIT) for text in texts], np.int16)[numbers]
         if (found == NO_SPLIT).any():
             value = texts[int(numbers[(found == NO_SPLIT).argmax()])]
             raise DataError(
                 f"{store.shown_path}: column {quote(name)} has {quote(value)}, expected the name "
-                f"of a split: {join_items(splits.names)}",
-                hint=f"add it to --split: {','.join((*splits.names, value))}; or give each split a "
+                f"of a split: {join_items(splits)}",
+                hint=f"add it to --split: {','.join((*splits, value))}; or give each split a "
                 "share, such as train=0.9,test=0.1",
             )
         return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from seqpack_cli.batching.options import Splits, parse_splits, spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind
 from seqpack_cli.files.manifest import FORMAT_OF_SPLITS, MANIFEST_NAME, OpenedFolder, read_manifest
@@ -85,22 +84,13 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         check_all_fields(entry, SPLIT_FIELDS, source)
     pairs = manifest["decoder_stores"] is not None
     options = parse_options(manifest["options"], source, pairs=pairs)
-    splits = parse_splits(options)
-    shares = None if splits is None else [*describe_shares(splits)]
     # So the names of splits are plain names of folders.
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
     by = manifest["split_seed"], manifest["split_by"]
-    if found != shares or by != (options.split_seed, options.split_by):
+    if found != [*options.split_shares.items()] or by != (options.split_seed, options.split_by):
         raise contradiction(source, f"its options have other splits than {quote(found)}")
     manifest["options"] |= record_options(options)
     return SplitSet(path, manifest, digest, check_present=check_present)
-
-
-def describe_shares(splits: Splits) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each split and its share as text, None if its name is a column's value."""
-    shares = splits.shares or [None] * len(splits.names)
-    for name, share in zip(splits.names, shares, strict=True):
-        yield name, None if share is None else spell_number(share)
 
 
 def _open_split(
