@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, SPLIT_NAME, Conflicts, check_options, option, refuse
+from seqpack_cli.runs.options import (
+    RUN,
+    SPLIT_NAME,
+    Conflicts,
+    check_options,
+    find_given,
+    option,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from fractions import Fraction  # takes 3 ms, so not for --help
@@ -50,6 +58,24 @@ LAYOUTS = {
     "padded": LayoutRules(fills_rectangle=True),
     "varlen": LayoutRules(shares_rows=True),
     "streams": LayoutRules(shares_rows=True, carries_state=True),
+}
+UNSHARED = " or ".join(name for name, rules in LAYOUTS.items() if not rules.shares_rows)
+# The layouts on which options, or some of their values, have an effect.
+LAYOUTS_OF = {
+    "--window": UNSHARED,
+    "--buckets": UNSHARED,
+    "--num-buckets": UNSHARED,
+    "--pad-to-multiple": "padded",
+    "--padding-side": "padded",
+    "--fill": "varlen or streams",
+    "--fill best-fit": "varlen",
+    "--fill sequential": "varlen",
+    "--align-sequences": "varlen",
+    "--overflow split": "varlen or streams",
+    "--overflow drop": f"{UNSHARED} or varlen",
+    "--overflow error": f"{UNSHARED} or varlen",
+    "--last-batch drop": UNSHARED,
+    "--last-batch pad": "padded or varlen",
 }
 
 
@@ -289,7 +315,7 @@ class PackOptions:
         return [key if isinstance(key, tuple) else (key,) for key in self.buckets]
 
     @property
-    def split_shares(self) -> dict[str, str | None]:
+    def split_shares(self) -> Mapping[str, str | None]:
         """Return the share of each split as text; None if its name is a value of split_by."""
         return {} if self.split is None else _split_items(self.split, "--split")
 
@@ -593,11 +619,11 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
         yield _need(o.count, f"--count {o.count}", "--decoder")
         is_pair = any(len(key) > 1 for key in keys)
         yield _need(is_pair, "--buckets with two lengths each", "--decoder")
+    for _, flag, value in find_given(o):
+        for spelled in (flag, f"{flag} {value}"):
+            layouts = LAYOUTS_OF.get(spelled, o.layout)
+            yield _need(o.layout not in layouts, spelled, f"--layout {layouts}")
     yield from _conflicts_of_shared(o) if o.shares_rows else _conflicts_of_unshared(o)
-    is_unpadded = not o.fills_rectangle
-    yield _need(is_unpadded and multiple > 1, f"--pad-to-multiple {multiple}", "--layout padded")
-    is_left = o.padding_side == "left"
-    yield _need(is_unpadded and is_left, "--padding-side left", "--layout padded")
     yield o.passes and o.share, "--passes conflicts with --share", "leave out one of the two"
     yield _need(o.max_passes is not None and o.share is None, "--max-passes", "--share")
     yield _need(o.split_seed and o.split is None, "--split-seed", "--split")
@@ -626,11 +652,10 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
 
 
 def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
-    layouts = " or ".join(name for name, rules in LAYOUTS.items() if not rules.shares_rows)
     yield (
         o.shares_rows,
         f"--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
-        f"pass --layout {layouts}",
+        f"pass --layout {UNSHARED}",
     )
     yield (
         o.overflow == "split",
@@ -656,29 +681,15 @@ def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
 
 def _conflicts_of_shared(o: PackOptions) -> Conflicts:
     example, layout = "the length of a row, for example --max-tokens 2048", f"--layout {o.layout}"
-    reason = "--fill chunk, which cuts anywhere to fill every row"
     if o.carries_state:
         example = "the steps of a batch, for example --max-tokens 128"
-        reason = "--layout streams: streams are cut every --max-tokens steps, and only the last "
-        reason += "batch is padded"
     yield _need(o.max_tokens is None, layout, "--max-tokens", f"pass {example}")
-    for value, flag in (
-        (o.window, "--window"),
-        (o.buckets, "--buckets"),
-        (o.num_buckets, "--num-buckets"),
-        (o.last_batch == "drop", "--last-batch drop"),
-    ):
-        what = f"{flag} conflicts with {layout}, whose rows several sequences share"
-        yield value, what, f"leave out {flag}"
     for is_other, flag in (
-        (o.carries_state and o.last_batch == "pad", "--last-batch pad"),
-        (o.align_sequences > 1, f"--align-sequences {o.align_sequences}"),
-        (o.fill not in (None, "chunk"), f"--fill {o.fill}"),
+        (o.align_sequences > 1, "--align-sequences"),
         (o.overflow not in (None, "split"), f"--overflow {o.overflow}"),
     ):
-        is_chunked = o.carries_state or o.fill == "chunk"
-        what = f"{flag} conflicts with {reason}"
-        yield is_chunked and is_other, what, f"leave out {flag}"
+        what = f"{flag} conflicts with --fill chunk, which cuts anywhere to fill every row"
+        yield o.fill == "chunk" and is_other, what, f"leave out {flag}"
     yield (
         o.last_batch == "pad" and o.batch_size is None,
         f"--last-batch pad conflicts with {layout} without --batch-size: a batch is one row",
@@ -698,12 +709,6 @@ def _conflicts_of_shared(o: PackOptions) -> Conflicts:
 
 
 def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
-    yield _need(o.fill, f"--fill {o.fill}", "--layout varlen")
-    hint = "to round the widths of --layout padded, pass --pad-to-multiple"
-    flag = f"--align-sequences {o.align_sequences}"
-    yield _need(o.align_sequences > 1, flag, "--layout varlen", hint)
-    hint = "split with tokenize --max-length, or pass --overflow drop"
-    yield _need(o.overflow == "split", "--overflow split", "--layout varlen", hint)
     is_lacking = o.overflow and o.max_tokens is None and o.keys is None
     limits, hint = "--max-tokens or --buckets K1,K2,…", "drop long sequences with --drop-longer"
     yield _need(is_lacking, f"--overflow {o.overflow}", limits, hint)
@@ -715,10 +720,8 @@ def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
     yield _need(o.num_buckets and o.buckets != "auto", "--num-buckets", "--buckets auto")
     message = f"--num-buckets {o.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
     yield (o.num_buckets or 0) > MAX_NUM_BUCKETS, message, ""
-    is_padded = o.last_batch == "pad"
-    yield _need(is_padded and not o.fills_rectangle, "--last-batch pad", "--layout padded")
     yield (
-        is_padded and o.max_tokens and not o.buckets,
+        o.last_batch == "pad" and o.max_tokens and not o.buckets,
         "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
         "pass --batch-size instead of --max-tokens, or add --buckets",
     )
