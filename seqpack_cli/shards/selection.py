@@ -47,16 +47,15 @@ from seqpack_cli.batching.selection import (
     WHERE,
     LengthCounts,
     SourceCounts,
-    add_up,
+    Tally,
     assign_splits,
     count_lengths,
-    count_rounds,
     count_visits,
-    find_first_rounds,
     find_passes,
     is_in_round,
     join_counts,
     list_length_tests,
+    mix,
     tally,
 )
 from seqpack_cli.errors import DataError, OptionError, join_items, quote
@@ -114,8 +113,7 @@ class Selection:
         ]
         self.store = self.sides[0]
         self._tests = list(self._make_tests(store, *sides[-1], find_split))
-        names = [str(each.path) for each in store.folders]
-        self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
+        self.passes = tuple(passes or self._choose_passes())
 
     def pair_up(self) -> PairLengths | None:
         """Return the decoder's side of all pairs, with its counts; None for single sequences."""
@@ -142,7 +140,7 @@ class Selection:
     @cached_property
     def rounds(self) -> Sequence[Selection]:
         """The sources that are planned one by one; the source itself if it is the only one."""
-        num_rounds = count_rounds(self.passes)
+        num_rounds = max(1, *map(math.ceil, self.passes))  # the most visits of a document
         return [self] if num_rounds == 1 else list(self._iter_rounds(num_rounds))
 
     @property
@@ -171,32 +169,29 @@ class Selection:
         numbers = range(self.store.num_parts)[first:last]
         if self.is_whole:
             return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
-        kept, repeated = list[LengthCounts](), (0, 0)
-        left_out = {reason: (0, 0) for reason, _ in self._tests}
-        if self.options.has_passes:
-            left_out[PASSES] = 0, 0
+        counts = SourceCounts.join([self._count_part(number, side) for number in numbers])
         if self.alignment is not None:  # of which this side alone has a sequence
             lone = self.alignment.lone_lengths if side else np.empty(0, np.int32)
-            left_out[f"{ENCODER}.{EMPTY}"] = tally(lone)
-        for number in numbers:
-            lengths, passes = self._part_sides(number)[side], self._find_passes(number)
-            is_left = np.ones(len(lengths), bool)
-            for reason, test in self._tests:
-                is_taken = test(number)
-                found = tally(lengths * (is_left & ~is_taken))
-                left_out[reason] = add_up([left_out[reason], found])
-                is_left &= is_taken
-            visits = is_left.view(np.uint8)
-            if passes != ONE_PASS:
-                visits = self.find_visits(number)
-                found = tally(lengths * (is_left & (visits == 0)))
-                left_out[PASSES] = add_up([left_out[PASSES], found])
-                more = np.maximum(visits - 1, 0, dtype=np.int64)
-                repeated = add_up([repeated, (int(more.sum()), int(more @ lengths))])
-            for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
-                some = count_lengths([lengths * (visits == times)])
-                kept.append(LengthCounts(some.lengths, some.counts * times))
-        return SourceCounts(join_counts(kept), left_out, repeated)
+            counts.left_out[f"{ENCODER}.{EMPTY}"] = tally(lone)
+        return counts
+
+    def _count_part(self, number: int, side: int) -> SourceCounts:
+        lengths, passes = self._part_sides(number)[side], self._find_passes(number)
+        visits, left_out = np.ones(len(lengths), np.int32), dict[str, Tally]()
+        for reason, test in self._tests:
+            is_taken = test(number)
+            left_out[reason] = tally(lengths * (visits * ~is_taken))
+            visits *= is_taken
+        if self.options.has_passes:
+            left_out[PASSES] = tally(lengths * visits * (self.find_visits(number) == 0))
+            visits = self.find_visits(number)
+        kept, num_taken = list[LengthCounts](), tally(lengths * (visits > 0))
+        for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
+            some = count_lengths([lengths * (visits == times)])
+            kept.append(LengthCounts(some.lengths, some.counts * times))
+        all_kept = join_counts(kept)
+        repeated = all_kept.num_sequences - num_taken[0], all_kept.num_tokens - num_taken[1]
+        return SourceCounts(all_kept, left_out, repeated)
 
     def _make_tests(
         self,
@@ -254,22 +249,16 @@ class Selection:
 
     def _remember(self, test: PartTest) -> PartTest:
         """Return a test that is evaluated once for each part: 1 bit for each sequence is kept."""
-        bits: dict[int, np.ndarray] = {}
-
-        def find(number: int) -> np.ndarray:
-            if number not in bits:
-                bits[number] = np.packbits(test(number))
-            count = int(self.part_offsets[number + 1] - self.part_offsets[number])
-            return np.unpackbits(bits[number], count=count).view(bool)
-
-        return find
+        find_bits = functools.cache(lambda number: np.packbits(test(number)))
+        sizes = np.diff(self.part_offsets)
+        return lambda number: np.unpackbits(find_bits(number), count=sizes[number]).view(bool)
 
     def _find_passes(self, number: int) -> Fraction:
         return self.passes[self.store.folder_of(number).number]
 
     def _find_taken(self, number: int) -> np.ndarray:
         """Return which sequences of a part every test takes, bool."""
-        is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
+        is_taken = np.ones(len(self.store.part_lengths(number)), bool)
         for _, test in self._tests:
             is_taken &= test(number)
         return is_taken
@@ -279,8 +268,8 @@ class Selection:
 
         @functools.cache  # 4 bytes for each sequence
         def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
-            hashes = self.store.part_hashes(number)
-            first_rounds = find_first_rounds(hashes, num_rounds, self.options.seed)
+            hashes = mix(self.store.part_hashes(number), self.options.seed, "rounds")
+            first_rounds = (hashes % np.uint64(num_rounds)).astype(np.int16)
             visits = self.find_visits(number).astype(np.int16)
             return self.store.spread(number, first_rounds), visits
 
@@ -293,14 +282,22 @@ class Selection:
             found.passes = (ONE_PASS,) * len(self.passes)
             yield found
 
-    def _count_tokens(self) -> list[int]:
-        """Count the tokens of each store that may be visited."""
+    def _choose_passes(self) -> list[Fraction]:
+        """Return the passes of each store; raise OptionError if one has no token for its share."""
+        options, folders = self.options, self.store.folders
+        if not options.has_passes:
+            return [ONE_PASS] * len(folders)
+        numbers = parse_numbers(options.share or options.passes or "", "--share")
+        found = [numbers.get(str(each.number + 1), ONE_PASS) for each in folders]
+        if options.share is None:
+            return found
+        shares = {str(each.path): share for each, share in zip(folders, found, strict=True)}
+        tokens = [sum(map(self._count_tokens, each.parts)) for each in folders]
+        return find_passes(tokens, shares, parse_number(options.max_passes or "1"))
 
-        def count(number: int) -> int:
-            lengths = self.store.part_lengths(number) * self._find_taken(number)
-            return int(lengths.sum(dtype=np.int64))
-
-        return [sum(map(count, folder.parts)) for folder in self.store.folders]
+    def _count_tokens(self, number: int) -> int:
+        """Count the tokens of a part that may be visited."""
+        return tally(self.store.part_lengths(number) * self._find_taken(number))[1]
 
 
 def list_own_options(options: PackOptions, num_sides: int) -> list[PackOptions]:
@@ -322,7 +319,7 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     """
     condition = parse_condition(text.lstrip().removeprefix(prefix))
     name, operator, column = condition.name, condition.operator, store.columns.get(condition.name)
-    hint, subject = f"seqpack inspect {store.path} shows the columns and their values", ""
+    hint = f"seqpack inspect {store.path} shows the columns and their values"
     if not store.columns:
         hint = f"pass --keep {shlex.quote(name)} to tokenize"
     if column is not None and operator not in EQUALITY and not column.is_ordered:
@@ -334,7 +331,6 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
         if condition.is_built_in and name == "@source":
             return _test_source(store, condition)
         if condition.is_built_in:
-            subject = "@length "
             test = make_integer_test(operator, condition.value)
             return lambda number: test(store.part_lengths(number))
         if column is None:
@@ -343,7 +339,7 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
         test = column.make_test(operator, condition.value)
         return lambda number: test(store.part_column(number, name))
     except ValueError as error:
-        raise OptionError(f"--where {quote(text)}: {subject}{error}", hint=hint) from error
+        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
 
 
 def _test_source(store: TokenStore, condition: Condition) -> PartTest:
@@ -423,16 +419,11 @@ def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
             hint="split by another column, or by documents: leave out --split-by",
         )
     if name not in store.columns:
-        what = f"column {quote(name)} differs between the stores, so it cannot be used"
-        hint = f"tokenize all stores with the same --keep {name}"
-        lacking = next((it for it in store.folders if name not in it.columns), None)
-        if lacking is not None:
-            columns = join_items(map(quote, lacking.columns)) or "none"
-            what = f"{lacking.path} has no such column (found: {columns})"
-            hint = "split by a column that every store has, or by documents: leave out --split-by"
-            if len(store.folders) == 1 and not name.startswith("@"):
-                hint = f"pass --keep {name} to tokenize"
-        raise OptionError(f"{place}: {what}", hint=hint)
+        columns = join_items(map(quote, store.columns)) or "none"
+        raise OptionError(
+            f"{place}: {store.shown_path} has no such column (found: {columns})",
+            hint=f"pass --keep {name} to tokenize, or leave out --split-by",
+        )
     column = store.columns[name]
     if column.is_per_token:
         raise OptionError(f"{place}: has a value per token, expected one per sequence")
@@ -501,56 +492,29 @@ def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> Resolved
     text, found = getattr(options, field), dict[int, Fraction]()
     if text is None:
         return options
-    numbers = parse_numbers(text, f"--{field}")
-    positions = [str(place) for place in range(1, len(names) + 1)]
-    for name, number in numbers.items():
-        if name not in (*names, *positions):
+    places = {str(place): place for place in range(1, len(names) + 1)}
+    places |= {name: place for place, name in enumerate(names, 1)}
+    for name, number in parse_numbers(text, f"--{field}").items():
+        place = places.get(name, 0)
+        if not place:
             raise OptionError(
                 f"--{field}: no store is named {quote(name)} (found: "
                 f"{join_items(map(quote, names))})",
                 hint=f"name a store by its folder, or by its position from 1 to {len(names)}",
             )
-        place = (names if name in names else positions).index(name)
         if place in found:
             raise OptionError(
-                f"--{field}: found {quote(name)} for store {place + 1}, {quote(names[place])}, "
+                f"--{field}: found {quote(name)} for store {place}, {quote(names[place - 1])}, "
                 "expected each store once",
                 hint=f"leave out {name}={spell_number(number)}",
             )
         found[place] = number
-    missing = [name for place, name in enumerate(names) if place not in found]
+    missing = [name for place, name in enumerate(names, 1) if place not in found]
     if missing and options.share is not None:
         raise OptionError(
             f"--share: no share for {join_items(map(quote, missing))}, expected one for each store",
             hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
         )
-    spelled = spell_numbers({positions[place]: found[place] for place in sorted(found)})
+    spelled = spell_numbers({str(place): found[place] for place in sorted(found)})
     changed: dict[str, Any] = {field: spelled}
     return replace(options, **changed)
-
-
-def find_store_passes(
-    options: ResolvedOptions, names: Sequence[str], count_tokens: Callable[[], Sequence[int]]
-) -> list[Fraction]:
-    """Return the passes of each store.
-
-    Args:
-        options: with stores named by position.
-        names: of the stores, for messages.
-        count_tokens: returns the tokens of each store that can be packed.
-
-    Raises:
-        OptionError: a store has no share, or no tokens for it.
-    """
-    positions = [str(place) for place in range(1, len(names) + 1)]
-    if not options.has_passes:
-        return [ONE_PASS] * len(names)
-    if options.share is None:
-        passes = parse_numbers(options.passes or "", "--passes")
-        return [passes.get(position, ONE_PASS) for position in positions]
-    shares = parse_numbers(options.share, "--share")
-    if {*shares} != {*positions}:
-        raise OptionError(f"--share {quote(options.share)}: not a share for each store")
-    most = ONE_PASS if options.max_passes is None else parse_number(options.max_passes)
-    of_names = {name: shares[position] for name, position in zip(names, positions, strict=True)}
-    return find_passes(count_tokens(), of_names, most)
