@@ -552,7 +552,7 @@ def test_stores_of_other_documents_are_no_pairs(
         pack(stores[0], tmp_path / "out", decoder=stores[1])
     assert words in caught.value.message.replace(".jsonl", "")
     with pytest.raises(OptionError, match="--decoder: 2 stores, expected 1"):
-        pack(stores[0], tmp_path / "out", decoder=[*stores[1], *stores[1]])
+        pack(stores[0], tmp_path / "out", decoder=[*stores[0], *stores[1]])
 
 
 def measure(folder: Path) -> Given:
@@ -800,7 +800,7 @@ def test_options_that_pack_does_not_take_are_refused(
         ({**PADDED, "max_tokens": 11, "buckets": [(9, 9), (9, 12)]}, "--buckets (9,12)"),
         ({**PADDED, "pad_to_multiple": 4, "buckets": [(8, 10)]}, "--buckets (8,10)"),
         ({"drop_column": ["decoder.absent"]}, "absent"),
-        ({"store_column": "decoder.a"}, "--store-column decoder.a"),
+        ({"store_column": "decoder.a"}, "column 'decoder.a' is named like"),
         ({"where": ["decoder.absent = 1"]}, "--where 'decoder.absent = 1'"),
     ],
 )

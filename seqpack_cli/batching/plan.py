@@ -172,7 +172,7 @@ class BatchTable:
     @property
     def padding_ratios(self) -> np.ndarray:
         """Return the share of padding cells in each batch, float64."""
-        ratios: np.ndarray = 1 - self.num_tokens / np.maximum(self.num_cells, 1)
+        ratios: np.ndarray = 1 - self.num_tokens / self.num_cells
         return ratios
 
     @property
@@ -197,7 +197,7 @@ class BatchTable:
     def expand(self) -> BatchTable:
         """Return the same batches with one row per batch."""
         table = self.take(np.repeat(np.arange(len(self)), self.counts))
-        numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
+        numbers = expand_ranges(np.zeros_like(self.counts), self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
     def cut(self, cuts: Sequence[int]) -> list[BatchTable]:
@@ -318,25 +318,23 @@ class Limits:
     def is_full(self, batch: BatchTable) -> bool:
         """Return whether a table's only batch has no room for another row of single tokens."""
         num_rows = int(batch.num_rows[0]) + 1
-        if self.batch_size is not None and num_rows > self.batch_size:
-            return True
         costs = [
             int((side.widths * num_rows if self.padded else side.num_tokens + 1)[0])
             for side in batch.sides
         ]
         cost = sum(costs) if self.count == "sum" else max(costs)
-        return self.max_tokens is not None and cost > self.max_tokens
+        return num_rows > (self.batch_size or num_rows) or cost > (self.max_tokens or cost)
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
         if not self.padded:
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
-        sides = [
+        first, *others = (
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
-        ]
-        return replace(sides[0], decoder=sides[1] if table.decoder is not None else None)
+        )
+        return replace(first, decoder=others[0] if others else None)
 
 
 def make_limits(
@@ -602,7 +600,7 @@ def plan_batches(
         seeded = replace(options, seed=seed)
         if options.shares_rows:
             return _cut_shared(found, longest, seeded)
-        if pairs is not None or needs_array(options, len(rounds)):
+        if pairs is not None or len(rounds) > 1 or needs_array(options):
             order, tables = _cut_arrays(found, pairs, seeded, limits)
         elif window < kept.num_sequences:
             order, tables = _cut_windows(found, window, limits[0])
@@ -633,11 +631,10 @@ def plan_batches(
     return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
 
 
-def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
+def needs_array(options: ResolvedOptions) -> bool:
     """Return whether a plan with these options needs all lengths in one array."""
-    has_windows = options.order == "none" or options.window is not None
-    is_sorted = options.buckets is None or not has_windows
-    return bool(options.shares_rows or options.shuffle or num_rounds > 1 or not is_sorted)
+    has_windows = options.window or options.order == "none"
+    return bool(options.shares_rows or options.shuffle or (options.buckets and has_windows))
 
 
 def _check_fits(
@@ -650,13 +647,9 @@ def _check_fits(
         sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
         wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
         if len(wrong):
-            at_fault = sides if test.side is None else [sides[test.side]]
-            sizes = np.array(at_fault, np.int64)[:, wrong].sum(0)
+            sizes = np.array(sides, np.int64)[:, wrong].sum(0)
             index = int(wrong[sizes.argmax()])
-            lengths = [int(side[index]) for side in sides]
-            if pairs is not None and test.side == 1:
-                index = int(pairs.indices[index])
-            raise OverlongError(index, lengths, test)
+            raise OverlongError(index, [int(side[index]) for side in sides], test)
 
 
 def _choose_keys(kept: LengthCounts, options: ResolvedOptions) -> list[Any] | None:
@@ -723,13 +716,11 @@ def _cut_windows(
         if num_waiting < size and number < last_part:
             continue
         end = num_waiting if number == last_part else num_waiting // window * window
-        lengths = np.concatenate(waiting)
-        waiting, num_waiting = [lengths[end:]], num_waiting - end
-        keys = np.zeros(-(-end // window) * window, np.int32)
-        np.negative(lengths[:end], out=keys[:end])
+        lengths, left = np.split(np.concatenate(waiting), [end])
+        waiting, num_waiting = [left], num_waiting - end
         if window > 1:
-            keys.reshape(-1, window).sort(axis=1)  # the zeros stay behind the last sequences
-        lengths = np.concatenate([unfinished, -keys[:end]])
+            lengths = lengths[length_order(lengths, window=window)]
+        lengths = np.concatenate([unfinished, lengths])
         offsets = limits.cut(lengths)[:-1]
         pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
         unfinished, start = lengths[offsets[-1] :], start + int(offsets[-1])

@@ -159,14 +159,13 @@ class LengthTest:
     option: str
     limit: int
     holds: Callable[..., np.ndarray]  # of the lengths of each side -> bool
-    side: int | None = None  # whose length counts; None: those of both sides together
 
 
 @dataclass(eq=False)
 class OverlongError(ValueError):
     """A sequence or a pair does not fit into a batch or row, and the options do not drop it."""
 
-    index: int  # of the sequence, on the side at fault
+    index: int  # of the sequence, on the encoder's side
     lengths: Sequence[int]  # of each side
     test: LengthTest  # that it fails
 
@@ -182,7 +181,7 @@ def test_side(
 ) -> LengthTest:
     """Return the test of the length of one side; of pairs the reason has the side before it."""
     name = f"{SIDES[side]}.{reason}" if num_sides > 1 else reason
-    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit), side)
+    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit))
 
 
 def list_length_tests(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:

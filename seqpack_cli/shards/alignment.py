@@ -34,7 +34,12 @@ def align(encoder: TokenStore, decoder: TokenStore) -> Alignment:
         OptionError: the stores are not aligned, or a document has several sequences; the first
             difference is named.
     """
-    check_numbers(len(encoder.folders), len(decoder.folders))
+    if len(encoder.folders) != len(decoder.folders):
+        raise OptionError(
+            f"--decoder: {len(decoder.folders):,} stores, expected {len(encoder.folders):,}, one "
+            "for each STORE",
+            hint="pass --decoder once for each STORE, in the same order",
+        )
     for ours, theirs in zip(encoder.folders, decoder.folders, strict=True):
         _check_documents(ours, theirs)
     for store in (encoder, decoder):
@@ -110,15 +115,6 @@ class Alignment:
             return found
 
         return spread_part
-
-
-def check_numbers(num_encoders: int, num_decoders: int) -> None:
-    """Raise OptionError unless there are as many stores on both sides."""
-    if num_encoders != num_decoders:
-        raise OptionError(
-            f"--decoder: {num_decoders:,} stores, expected {num_encoders:,}, one for each STORE",
-            hint="pass --decoder once for each STORE, in the same order",
-        )
 
 
 def describe_missing_ends(store: TokenStore) -> str | None:

@@ -47,7 +47,7 @@ LOOSER_OPTIONS = {
     "share": "pass a larger --max-passes",
     OTHER_SPLITS: "pass a larger share to --split",
     EMPTY: "look at the documents: seqpack inspect {store}",
-    "overflow": "pass a larger --max-tokens",
+    "overflow": "pass a larger --max-tokens or bucket",
     "last_batch": "pass --last-batch keep",
 }
 
@@ -113,22 +113,12 @@ def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> s
 # Bytes
 
 
-def _count_entry_bytes(store: TokenStore) -> tuple[int, int]:
-    """Return the bytes of an id with its columns, and of a row's columns, texts with their mean."""
-    columns = store.columns.values()
-    per_token, per_row = _add_up(columns)
-    if any(column.is_text for column in columns):
-        per_row += -(-_count_text_bytes(store) // len(store))
-    return np.dtype(store.dtype).itemsize + per_token, per_row
-
-
 def _add_up(columns: Collection[Column]) -> tuple[int, int]:
     """Return the bytes of the columns' entries per token and per row; of a text its offset."""
     found = [0, 0]
     for column in columns:
-        for name, dtype in column.tensor_dtypes.items():
-            if not column.is_text or name == column.offsets_name:
-                found[not column.is_per_token] += np.dtype(dtype).itemsize
+        dtype = "int64" if column.is_text else column.dtype
+        found[not column.is_per_token] += np.dtype(dtype).itemsize
     return found[0], found[1]
 
 
@@ -156,7 +146,9 @@ def count_bytes(
     """
     num_bytes = np.zeros(len(table), np.int64)
     for number, (side, store) in enumerate(zip(table.sides, sides, strict=True)):
-        per_cell, per_row = _count_entry_bytes(store)
+        per_token, per_row = _add_up(store.columns.values())
+        if any(column.is_text for column in store.columns.values()):
+            per_row += -(-_count_text_bytes(store) // len(store))
         counts = {
             "data_offsets": side.num_cells,
             "sequence_offsets": side.num_rows,
@@ -165,7 +157,9 @@ def count_bytes(
         num_bytes += per_row * side.num_rows
         geometry = find_geometry(options, is_decoder=number > 0)
         for name in ARRAYS[options.layout]({}, geometry).tensor_names:
-            size = per_cell if name == "data" else BYTES_PER_NUMBER
+            size = BYTES_PER_NUMBER
+            if name == "data":
+                size = np.dtype(store.dtype).itemsize + per_token
             num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
     return num_bytes
 
@@ -201,15 +195,14 @@ def cut_shards(table: BatchTable, sizes: np.ndarray, shard_bytes: int) -> list[i
     """
     # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
+    sizes = np.append(sizes, 1)  # behind the end
     cuts, num_batches, filled = [0], table.num_batches, 0
     while cuts[-1] < num_batches:
         full = filled + shard_bytes
         row = int(np.searchsorted(ends, full, "right")) - 1
-        end = num_batches
-        if row < len(sizes):
-            end = int(offsets[row]) + (full - int(ends[row])) // int(sizes[row])
-        cuts.append(max(end, cuts[-1] + 1))
-        row = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
+        end = int(offsets[row]) + (full - int(ends[row])) // int(sizes[row])
+        cuts.append(min(max(end, cuts[-1] + 1), num_batches))
+        row = int(np.searchsorted(offsets, cuts[-1], "right")) - 1
         filled = int(ends[row]) + (cuts[-1] - int(offsets[row])) * int(sizes[row])
     return cuts
 
@@ -225,32 +218,22 @@ def overlong_error(
     Args:
         sides: the stores of each side.
     """
-    test, index, lengths = error.test, error.index, error.lengths
-    store = sides[test.side or 0]
+    test, index, store = error.test, error.index, sides[0]
     place = f"{store.shown_path}: sequence {index} ({_spell_place(store, index)})"
-    if test.side is None:
-        found = " and ".join(f"{length:,}" for length in lengths)
-        allowed = f"--max-tokens allows {test.limit:,} together with --count sum"
-        cure = "pass a larger --max-tokens"
-        if test.option == "--buckets":
-            allowed, cure = "no bucket holds both", "add a larger bucket"
+    found = " and ".join(f"{length:,}" for length in error.lengths)
+    if len(sides) > 1:
         return OptionError(
-            f"{place} has {found} tokens on its two sides, {allowed}",
-            hint=f"{cure}, or drop such pairs with --overflow drop",
+            f"{place} has {found} tokens on its two sides, more than {test.option} allows",
+            hint=f"increase {test.option}, drop such pairs with --overflow drop, or cut long "
+            "documents with tokenize --max-length N --overflow truncate",
         )
     cure = "add a bucket of" if test.option == "--buckets" else f"pass {test.option}"
     multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
-    needed = int(round_up(np.array(lengths[test.side]), multiple))
+    needed = int(round_up(np.array(error.lengths[0]), multiple))
     hint = f"{cure} {needed}, drop longer ones with --overflow drop, or split them with "
     hint += "--overflow split" if options.shares_rows else f"tokenize --max-length {test.limit}"
-    if len(sides) > 1:
-        cure = "add a larger bucket" if test.option == "--buckets" else "pass a larger --max-tokens"
-        hint = f"{cure}, drop such pairs with --overflow drop, or cut long documents with "
-        hint += f"tokenize --max-length {test.limit} --overflow truncate"
-    return OptionError(
-        f"{place} has {lengths[test.side]:,} tokens, {test.option} allows {test.limit:,}",
-        hint=hint,
-    )
+    allowed = f"{test.option} allows {test.limit:,}"
+    return OptionError(f"{place} has {found} tokens, {allowed}", hint=hint)
 
 
 def _spell_place(store: TokenStore, index: int) -> str:
@@ -290,8 +273,4 @@ def _explain(reason: str, options: ResolvedOptions) -> tuple[str, str]:
     if name == PASSES and options.share is not None:
         name = "share"
     option = f"by --{name.replace('_', '-')}" + (f" ({side})" if side else "")
-    hint, keys, most = LOOSER_OPTIONS[name], options.keys, options.max_tokens
-    is_key = keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most)
-    if name == "overflow" and is_key:
-        hint = "add a larger bucket"
-    return DROPPED.get(name, option).format(side=side), hint
+    return DROPPED.get(name, option).format(side=side), LOOSER_OPTIONS[name]

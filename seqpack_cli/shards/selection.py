@@ -48,6 +48,7 @@ from seqpack_cli.batching.selection import (
     LengthCounts,
     SourceCounts,
     Tally,
+    add_up,
     assign_splits,
     count_lengths,
     count_visits,
@@ -180,7 +181,8 @@ class Selection:
         visits, left_out = np.ones(len(lengths), np.int32), dict[str, Tally]()
         for reason, test in self._tests:
             is_taken = test(number)
-            left_out[reason] = tally(lengths * (visits * ~is_taken))
+            found = tally(lengths * (visits * ~is_taken))
+            left_out[reason] = add_up([found, left_out.get(reason, (0, 0))])
             visits *= is_taken
         if self.options.has_passes:
             left_out[PASSES] = tally(lengths * visits * (self.find_visits(number) == 0))
