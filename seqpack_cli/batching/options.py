@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
 from seqpack_cli.runs.options import (
@@ -562,8 +562,7 @@ CONDITION = (
 BUILT_IN = ("@source", "@length")
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """What must hold for a sequence to be selected; what a value means is up to the column."""
 
     name: str  # of a column, or one of BUILT_IN

@@ -51,7 +51,6 @@ from seqpack_cli.batching.selection import (
     OverlongError,
     PartLengths,
     SourceCounts,
-    Tally,
     count_lengths,
     iter_parts,
     join_counts,
@@ -505,9 +504,7 @@ class Plan:
     order: Order
     # Only of a whole store:
     bucket_keys: list[Any] | None = None  # lengths, or pairs of them, ascending; some have no batch
-    left_out: dict[str, Tally] = field(default_factory=dict)  # by reason
-    repeated: Tally = (0, 0)  # visits beyond the first
-    decoder: Plan | None = None  # of pairs: the other side's table and counts
+    counts: Sequence[SourceCounts] = ()  # of each side, with what is left out
 
     @property
     def num_batches(self) -> int:
@@ -610,13 +607,6 @@ def plan_batches(
         finished = [_finish(table, limit, options.last_batch, dropped) for table, limit in both]
         return order, BatchTable.join(finished)
 
-    def count(counts: SourceCounts, side: int, decoder: Plan | None = None) -> Plan:
-        left_out = dict(counts.left_out)
-        if options.last_batch == "drop":  # listed even if it is 0
-            last = BatchTable.join(dropped).sides[side]
-            left_out[LAST_BATCH] = int(last.num_rows.sum()), int(last.num_tokens.sum())
-        return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
-
     orders, tables = list[Any](), list[BatchTable]()
     for number, found in enumerate(rounds or [source]):
         order, table = cut(found, number)
@@ -628,7 +618,13 @@ def plan_batches(
     order, table = join_rows(orders), BatchTable.join(tables)
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
-    return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
+    of_sides = [counts] if pairs is None else [counts, pairs.counts]
+    if options.last_batch == "drop":  # listed even if it is 0
+        for place, of_side in enumerate(of_sides):
+            last = BatchTable.join(dropped).sides[-place]  # without any there is one side
+            sums = int(last.num_rows.sum()), int(last.num_tokens.sum())
+            of_sides[place] = replace(of_side, left_out={**of_side.left_out, LAST_BATCH: sums})
+    return Plan(table, order, keys, of_sides)
 
 
 def needs_array(options: ResolvedOptions) -> bool:
@@ -691,8 +687,7 @@ def _cut_counted(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
     """
     numbers, tables, first_row = find_limits(limits, kept.lengths), list[BatchTable](), 0
     for number, limit in enumerate(limits):
-        of_bucket = numbers == number
-        bucket = LengthCounts(kept.lengths[of_bucket], kept.counts[of_bucket])
+        bucket = LengthCounts(*(column[numbers == number] for column in kept))
         tables.append(limit.cut_counted(bucket, first_row))
         first_row += bucket.num_sequences
     return tables

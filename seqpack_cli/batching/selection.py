@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from blake3 import blake3
@@ -94,6 +94,16 @@ class SourceCounts:
             {name: add_up(piece.left_out[name] for piece in pieces) for name in reasons},
             add_up(piece.repeated for piece in pieces),
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a ledger says of sequences that are left out, and of repeated visits."""
+        names = ("sequences", "tokens")
+        dropped: dict[str, Any] = {
+            f"num_dropped_{what}": {reason: it[place] for reason, it in self.left_out.items()}
+            for place, what in enumerate(names)
+        }
+        repeated = zip(names, self.repeated, strict=True)
+        return {**dropped, **{f"num_repeated_{what}": number for what, number in repeated}}
 
 
 def tally(lengths: np.ndarray) -> Tally:

@@ -2,7 +2,7 @@
 
 Both are those of the same document, so each store needs as many documents as the other side's, of
 one sequence or none each. Where every document has one, nothing is read for it; else the indices
-are. Conditions on the decoder's sequences become those on the encoder's, with 1 bit for each.
+are. Conditions on the decoder's sequences become those on the encoder's, with 1 byte for each.
 """
 
 from __future__ import annotations
@@ -99,19 +99,17 @@ class Alignment:
         """Return a test of the decoder's sequences as one of the encoder's.
 
         It is False where the decoder's document is empty. The decoder's parts are all evaluated
-        when the first result is needed, and are kept with 1 bit per sequence.
+        when the first result is needed, and are kept with 1 byte per sequence.
         """
 
         @functools.cache
-        def find_bits() -> np.ndarray:
-            parts = [test(number) for number in range(self.decoder.num_parts)]
-            return np.packbits(np.concatenate(parts), bitorder="little")
+        def find_all() -> np.ndarray:
+            return np.concatenate([test(number) for number in range(self.decoder.num_parts)])
 
         def spread_part(number: int) -> np.ndarray:
             first, last = self.encoder.part_offsets[number : number + 2].tolist()
             indices = self.decoder_indices[first:last]
-            bits = find_bits()[indices >> 3] >> (indices & 7).astype(np.uint8)
-            found: np.ndarray = (bits & 1).astype(bool) & (indices != NO_SEQUENCE)
+            found: np.ndarray = find_all()[indices] & (indices != NO_SEQUENCE)
             return found
 
         return spread_part

@@ -115,9 +115,9 @@ def pack(
     others = [] if decoder is None else parse_places(decoder)
     if decoder is not None and not others:
         raise OptionError("decoder: no stores", hint="pass one for each store, or None")
-    command = spell_command("pack", places, output, options, decoder=others)
-    if options.split_name is not None:
-        command = None  # which only the library can select
+    command = None  # only the library can select a split
+    if options.split_name is None:
+        command = spell_command("pack", places, output, options, decoder=others)
     resolved = options.resolve(pairs=bool(others))
     with open_workers(executor, progress, (*places, *others, output)) as workers:
         # Whether this process reads all lengths, not the workers.
@@ -290,10 +290,9 @@ def _make_shards(
         if not left:
             yield each, receipts[each.name]
     set_of = {each.name: each for each in sets}
-    num_files = None
-    if len(sets) > 1:  # splits that fit into one file together are not worth a process each
-        num_bytes = sum(each.plan.table.add_up(each.sizes) for each in sets)
-        num_files = -(-num_bytes // sets[0].source.options.shard_bytes)
+    # Splits that fit into one file together are not worth a process each.
+    num_bytes = sum(each.plan.table.add_up(each.sizes) for each in sets)
+    num_files = -(-num_bytes // sets[0].source.options.shard_bytes)
     make = functools.partial(make_shard, setups)
     for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
         receipts[name][number] = receipt
@@ -353,39 +352,35 @@ def describe_stores(
 
 def _make_manifest(packed: _Set, folder: Place, receipts: list[dict[str, Any]]) -> dict[str, Any]:
     """Add up the shards' receipts into the manifest."""
-    head, plan, source = packed.head, packed.plan, packed.source
+    head = packed.head
     manifest = {
         **head,
-        **_finish_side(source, 0, folder, plan, receipts),
-        "bucket_keys": plan.bucket_keys,
+        **_finish_side(packed, 0, folder, receipts),
+        "bucket_keys": packed.plan.bucket_keys,
         "shards": receipts,
     }
-    if plan.decoder is not None:
+    if head["decoder"] is not None:
         of_side = [receipt["decoder"] for receipt in receipts]
-        decoder = _finish_side(source, 1, folder, plan.decoder, of_side)
-        manifest["decoder"] = {**head["decoder"], **decoder}
+        manifest["decoder"] = {**head["decoder"], **_finish_side(packed, 1, folder, of_side)}
     return manifest
 
 
 def _finish_side(
-    source: Selection, side: int, folder: Place, plan: Plan, receipts: list[dict[str, Any]]
+    packed: _Set, side: int, folder: Place, receipts: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the fields of one side that are known once its shards are made."""
-    store, names = source.sides[side], ("sequences", "tokens")
+    store = packed.source.sides[side]
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    for place, what in enumerate(names):
-        ledger[f"num_dropped_{what}"] = {name: it[place] for name, it in plan.left_out.items()}
-    for what, number in zip(names, plan.repeated, strict=True):
-        ledger[f"num_repeated_{what}"] = number
+    ledger |= packed.plan.counts[side].describe()
     ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
-    for what, in_store in zip(names, (len(store), store.num_tokens), strict=True):
+    for what, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         found = ledger[f"num_{what}"] + sum(ledger[f"num_dropped_{what}"].values())
         expected = in_store + ledger[f"num_repeated_{what}"]
         if found != expected:  # our own bug
             raise AssertionError(f"packed or dropped {found} of {expected} {what}: {ledger}")
     return {
         **{name: store.manifest[name] for name in OF_STORES},
-        "stores": describe_stores(store, source.passes, folder),
+        "stores": describe_stores(store, packed.source.passes, folder),
         "ledger": ledger,
     }
 

@@ -30,8 +30,7 @@ from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
 
-BYTES_PER_HASH = 8
-BYTES_PER_NUMBER = 8
+BYTES_PER_NUMBER = 8  # of offsets and hashes
 # Why everything was dropped, where no option says it, and what to type.
 DROPPED = {
     OTHER_SPLITS: "in other splits",
@@ -125,7 +124,7 @@ def _add_up(columns: Collection[Column]) -> tuple[int, int]:
 def _count_text_bytes(store: TokenStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
     num_bytes: int = sum(part["files"][2]["bytes"] for part in store.parts)
-    num_bytes -= BYTES_PER_HASH * store.num_documents
+    num_bytes -= BYTES_PER_NUMBER * store.num_documents
     for each in store.folders:
         constants = store.constants[each.number]
         stored = [it for name, it in store.columns.items() if name not in constants]
@@ -250,9 +249,8 @@ def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOpt
         sides: the stores of each side.
     """
     dropped = dict[str, int]()  # a document that is empty on one side is counted on the other
-    for side in (plan.decoder, plan):
-        if side is not None:
-            dropped |= {name: number for name, (number, _) in side.left_out.items() if number}
+    for counts in reversed(plan.counts):
+        dropped |= {name: number for name, (number, _) in counts.left_out.items() if number}
     place, name = sides[0].shown_path, options.split_name
     if name is not None and len(dropped) > 1:
         place = f"{place}: split {quote(name)}"

@@ -185,8 +185,8 @@ def make_shard(
         metadata |= describe_shard(own, own.get(SIDE))
     path = setup.folder / task.file_name
     written = write_tensor_file(path, arrays, metadata)
-    others = counted[1] if len(counted) > 1 else None
-    known = {"name": path.name, **written, **counted[0], "decoder": others}
+    first, *others = counted
+    known = {"name": path.name, **written, **first, "decoder": others[0] if others else None}
     receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, task.receipt_name, receipt)
     return (task.split, task.number), receipt

@@ -28,7 +28,6 @@ from seqpack_cli.batching.options import (
     DECODER,
     ENCODER,
     SIDES,
-    Condition,
     PackOptions,
     ResolvedOptions,
     parse_condition,
@@ -319,50 +318,47 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     Raises:
         OptionError: it names no column, or compares it with what it cannot hold.
     """
-    condition = parse_condition(text.lstrip().removeprefix(prefix))
-    name, operator, column = condition.name, condition.operator, store.columns.get(condition.name)
+    name, operator, value, is_built_in = parse_condition(text.lstrip().removeprefix(prefix))
+    column = store.columns.get(name)
     hint = f"seqpack inspect {store.path} shows the columns and their values"
     if not store.columns:
         hint = f"pass --keep {shlex.quote(name)} to tokenize"
-    if column is not None and operator not in EQUALITY and not column.is_ordered:
+    if is_built_in or column is None:
+        hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
+    elif operator not in EQUALITY and not column.is_ordered:
         field = shlex.quote(name)
         hint = f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
-    if condition.is_built_in or column is None:
-        hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
     try:
-        if condition.is_built_in and name == "@source":
-            return _test_source(store, condition)
-        if condition.is_built_in:
-            test = make_integer_test(operator, condition.value)
+        if is_built_in and name == "@source":
+            return _test_source(store, operator, value)
+        if is_built_in:
+            test = make_integer_test(operator, value)
             return lambda number: test(store.part_lengths(number))
         if column is None:
             columns = join_items(map(quote, store.columns)) or "none"
             raise ValueError(f"{store.shown_path} has no column {quote(name)} (found: {columns})")
-        test = column.make_test(operator, condition.value)
+        test = column.make_test(operator, value)
         return lambda number: test(store.part_column(number, name))
     except ValueError as error:
         raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
 
 
-def _test_source(store: TokenStore, condition: Condition) -> PartTest:
+def _test_source(store: TokenStore, operator: str, value: str) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it; `*` is any characters."""
-    if condition.operator not in EQUALITY:
-        raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
-    sources = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
-    pattern = re.sub(r"([?[])", r"[\1]", condition.value)
-    is_match = np.array([fnmatch.fnmatchcase(source["path"], pattern) for _, source in sources])
+    if operator not in EQUALITY:
+        raise ValueError(f"@source is a path: found {operator}, expected = or !=")
+    both = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
+    firsts = np.array([first + source["first_document"] for first, source in both])
+    paths = [source["path"] for _, source in both]
+    pattern = re.sub(r"([?[])", r"[\1]", value)
+    is_match = np.array([fnmatch.fnmatchcase(path, pattern) for path in paths])
     if not is_match.any():
-        paths = join_items(quote(source["path"]) for _, source in sources)
-        raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
-    firsts = np.array([first + source["first_document"] for first, source in sources])
-    is_taken: np.ndarray = is_match == (condition.operator == "=")
-
-    def test(number: int) -> np.ndarray:
-        places = np.searchsorted(firsts, store.number_documents(number), "right") - 1
-        found: np.ndarray = is_taken[places]
-        return found
-
-    return test
+        found = join_items(map(quote, paths))
+        raise ValueError(f"no source is {quote(value)} (found: {found})")
+    is_taken = is_match == (operator == "=")
+    return lambda number: is_taken[
+        np.searchsorted(firsts, store.number_documents(number), "right") - 1
+    ]
 
 
 # Targets: tokens with 1 in the column of that name; every token, if there is none or it is dropped

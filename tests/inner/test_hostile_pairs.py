@@ -187,11 +187,9 @@ def test_pairs_of_another_decoder_are_refused(good: Path, copies: Path) -> None:
     ("change", "said"),
     [
         (drop("decoder_stores"), "no field 'decoder_stores'"),
-        (set_to(None, "decoder_stores"), "not the shards that"),
         (set_to({}, "decoder_stores"), "field 'decoder_stores' is {}, expected a list or null"),
         (set_to([], "decoder_stores"), "0 stores, expected 1"),
         (set_to([1], "decoder_stores"), "1, expected an object"),
-        (set_to("f" * 64, "decoder_stores", "0", "blake3"), "not the shards that"),
         (set_to("sum", "options", "count"), "--count sum needs --max-tokens"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +17,9 @@ from seqpack_cli.batching.plan import ShardRows, plan_batches
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards import time_steps
 from seqpack_cli.shards.manifest import find_geometry
-from seqpack_cli.shards.pack_shard import StoreRows
+from seqpack_cli.shards.pack_shard import fill_cells
 from seqpack_cli.shards.shard import ARRAYS
-from seqpack_cli.tokens.store import TokenStore, open_store
+from seqpack_cli.tokens.store import Slices, TokenStore, open_store
 
 LENGTHS = (3, 9, 5, 1, 5, 12, 2, 30, 7, 1, 1, 16, 4, 4, 25, 3, 8, 2)
 PAD_ID = 256
@@ -84,7 +85,8 @@ def make_fast(store: TokenStore, rows: ShardRows, options: PackOptions) -> Array
     """Return all arrays of a shard as pack makes them."""
     empty = ARRAYS[options.layout]({}, find_geometry(options, pad_id=PAD_ID))
     tensors = empty.make_tensors(rows)
-    read = StoreRows(store, rows).fill
+    slices = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
+    read = functools.partial(fill_cells, store, slices)
     pieces = empty.with_tensors(tensors).iter_data(read, store.dtype, PAD_ID)
     return {**tensors, "data": np.concatenate(list(pieces))}
 

@@ -268,15 +268,9 @@ def test_columns_that_not_all_stores_have_need_not_be_read(tmp_path: Path) -> No
         open_store(paths, columns=["k"])
 
 
-@pytest.mark.parametrize(
-    ("keep", "what", "hint"),
-    [
-        ((), "b has no such column (found: none)", "split by a column that every store has"),
-        (("n:float",), "column 'n' differs between the stores", "tokenize all stores with the"),
-    ],
-)
-def test_split_by_a_column_that_a_store_lacks_names_that_store(
-    tmp_path: Path, keep: tuple[str, ...], what: str, hint: str
+@pytest.mark.parametrize("keep", [(), ("n:float",)])
+def test_split_by_a_column_that_the_stores_do_not_share_is_refused(
+    tmp_path: Path, keep: tuple[str, ...]
 ) -> None:
     for name, kept in (("a", ("n:int",)), ("b", keep)):
         (tmp_path / f"{name}.jsonl").write_text('{"text": "abc", "n": 1}\n' * 3)
@@ -285,8 +279,8 @@ def test_split_by_a_column_that_a_store_lacks_names_that_store(
     packing = PackOptions(split="x=0.5,y=rest", split_by="n", drop_column=["n"])
     with pytest.raises(OptionError) as caught:
         pack([tmp_path / "a", tmp_path / "b"], tmp_path / "out", packing, executor=HERE)
-    assert what in caught.value.message
-    assert hint in str(caught.value.hint)
+    assert "b has no such column (found: none)" in caught.value.message
+    assert "pass --keep n to tokenize" in str(caught.value.hint)
 
 
 def test_a_store_of_which_nothing_is_packed_is_noted(tmp_path: Path) -> None:

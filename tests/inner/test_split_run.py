@@ -217,7 +217,7 @@ def test_values_of_a_column_name_the_splits(store: Path, tmp_path: Path) -> None
             OptionError,
             "--split-by language: {} has no such column (found: 'lang', 'part', 'score', 'year', "
             "'is_new' and 1 more)",
-            "pass --keep language to tokenize",
+            "pass --keep language to tokenize, or leave out --split-by",
         ),
         (
             "Train=0.5,train=rest",

@@ -8,6 +8,7 @@ made again. It takes about 10 ns per sequence, and memory for one part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,44 +52,29 @@ def compare_selection(shards: ShardSet, source: Selection, coverage: Coverage) -
     if shards.options.last_batch == "drop":
         left_out[LAST_BATCH] = missing.count()
     yield from missing.find_faults(len(source.rounds))
-    dropped = {
-        "num_dropped_sequences": {reason: number for reason, (number, _) in left_out.items()},
-        "num_dropped_tokens": {reason: number for reason, (_, number) in left_out.items()},
-    }
-    ledger = shards.manifest["ledger"]
-    yield from compare_ledger(ledger, dropped, count_repeated(counts), BY_OPTIONS)
-
-
-def count_repeated(counts: SourceCounts) -> dict[str, int]:
-    """Return what the ledger says of visits beyond the first."""
-    names = ("num_repeated_sequences", "num_repeated_tokens")
-    return dict(zip(names, counts.repeated, strict=True))
+    counts = replace(counts, left_out=left_out)
+    yield from compare_ledger(shards.manifest["ledger"], counts, BY_OPTIONS)
 
 
 def compare_ledger(
-    ledger: Mapping[str, Any],
-    dropped: Mapping[str, Mapping[str, int]],
-    repeated: Mapping[str, int],
-    holder: str,
+    ledger: Mapping[str, Any], counts: SourceCounts, holder: str
 ) -> Iterator[Finding]:
     """Yield where the ledger's dropped and repeated sequences and tokens are not the expected ones.
 
     Args:
-        dropped: the numbers by reason, for each field of the ledger.
-        repeated: the number for each field.
-        holder: whose they are.
+        holder: whose counts they are.
     """
-    for name, expected in dropped.items():
+    for name, expected in counts.describe().items():
         claimed = ledger[name]
+        if not isinstance(expected, dict):
+            if claimed != expected:
+                yield Finding(LEVEL, MANIFEST_NAME, f"{name} is {claimed}, {holder} {expected}")
+            continue
         for reason in sorted({*claimed, *expected}):
             if claimed.get(reason) != expected.get(reason):
                 what = f"{name} by {reason} is {claimed.get(reason)}, "
                 what += f"{holder} {expected.get(reason)}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
-    for name, number in repeated.items():
-        if ledger[name] != number:
-            what = f"{name} is {ledger[name]}, {holder} {number}"
-            yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
 def compare_stores(
