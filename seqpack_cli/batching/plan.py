@@ -547,44 +547,31 @@ class Plan:
         return {**vars(self), "table": table, "order": order}
 
 
-@dataclass(frozen=True, eq=False)
-class PairLengths:
-    """The decoder's side of the sequences of a source.
-
-    Args:
-        indices: int64[N], the decoder's sequence for each sequence of the encoder.
-        lengths: int32[N], its length; read only where the encoder's sequence is kept.
-        counts: of the decoder's lengths, as `SourceCounts` has those of the encoder.
-    """
-
-    indices: np.ndarray
-    lengths: np.ndarray
-    counts: SourceCounts
-
-
 def plan_batches(
     source: PartLengths,
     options: ResolvedOptions,
-    counts: SourceCounts | None = None,
+    counts: Sequence[SourceCounts] = (),
     *,
-    pairs: PairLengths | None = None,
+    pairs: Rows | None = None,
     rounds: Sequence[PartLengths] = (),
 ) -> Plan:
     """Order the sequences of a source, or pairs, and cut them into batches.
 
     Args:
         source: the lengths, 0 for a sequence or pair that is left out.
-        counts: of these lengths, with what is left out; None counts the lengths here.
-        pairs: the decoder's side.
+        counts: of the lengths of each side, with what is left out; without any, those of source are
+            counted here.
+        pairs: the decoder's sequence for each of the source, and its length, which is read only
+            where that of the source is kept.
         rounds: the sequences of each round, with the indices of the source, if sequences are
             visited several times; counts must include all visits.
 
     Raises:
         OverlongError: a sequence or pair does not fit, and the options do not drop it.
     """
-    if counts is None:
-        counts = SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))
-    kept, dropped = counts.kept, list[BatchTable]()
+    if not counts:
+        counts = [SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))]
+    kept, dropped = counts[0].kept, list[BatchTable]()
     longest = int(kept.lengths.max(initial=0))
     _check_fits(source, pairs, longest, options)
     keys = _choose_keys(kept, options)
@@ -618,7 +605,7 @@ def plan_batches(
     order, table = join_rows(orders), BatchTable.join(tables)
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
-    of_sides = [counts] if pairs is None else [counts, pairs.counts]
+    of_sides = [*counts]
     if options.last_batch == "drop":  # listed even if it is 0
         for place, of_side in enumerate(of_sides):
             last = BatchTable.join(dropped).sides[-place]  # without any there is one side
@@ -634,7 +621,7 @@ def needs_array(options: ResolvedOptions) -> bool:
 
 
 def _check_fits(
-    source: PartLengths, pairs: PairLengths | None, longest: int, options: ResolvedOptions
+    source: PartLengths, pairs: Rows | None, longest: int, options: ResolvedOptions
 ) -> None:
     """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
     for test in list_fits(options, 1 if pairs is None else 2):
@@ -729,7 +716,7 @@ def _cut_windows(
 
 def _cut_arrays(
     source: PartLengths,
-    pairs: PairLengths | None,
+    pairs: Rows | None,
     options: ResolvedOptions,
     limits: Sequence[Limits],
 ) -> tuple[Rows, list[BatchTable]]:

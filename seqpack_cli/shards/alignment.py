@@ -123,17 +123,16 @@ def describe_missing_ends(store: TokenStore) -> str | None:
     """
     places = np.unique(np.linspace(0, len(store) - 1, NUM_SAMPLES).astype(np.int64)).tolist()
     missing = [
-        (what, option)
-        for what, option, cell in (("begin", "bos", 0), ("end", "eos", -1))
+        option
+        for option, cell in (("bos", 0), ("eos", -1))
         if len({int(store[place][cell]) for place in places}) > 1
     ]
     if not missing:
         return None
-    whats = " and ".join(what for what, _ in missing)
-    options = " and ".join(f"--{option}" for _, option in missing)
-    arguments = " and ".join(f"{option}_id=" for _, option in missing)
+    options = " and ".join(f"--{option}" for option in missing)
+    arguments = " and ".join(f"{option}_id=" for option in missing)
     return (
-        f"the decoder's sequences {whats} with different tokens, expected one to start from and "
+        "the decoder's sequences begin or end with different tokens, expected one to start from and "
         f"one to stop at: tokenize that side with {options}, or pass {arguments} to ShardDataset"
     )
 

@@ -306,26 +306,26 @@ def _make_shards(
 
 def _make_head(source: Selection) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
-    options, (store, *others) = source.options, source.sides
+    options = source.options
+    own, *others = (
+        {
+            "dtype": store.dtype,
+            "pad_id": choose_pad_id(store, options),
+            "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+            "stores": describe_stores(store, source.passes),
+            "columns": [column.describe() for column in store.columns.values()],
+        }
+        for store in source.sides
+    )
     return {
         "format": FORMAT_OF_SHARDS,
         "format_version": FORMAT_VERSION,
         "plan_version": PLAN_VERSION,
         "layout": options.layout,
         "padding_side": options.padding_side,
-        **_describe_side(store, source),
+        **own,
         "options": record_options(options),
-        "decoder": _describe_side(others[0], source) if others else None,
-    }
-
-
-def _describe_side(store: TokenStore, source: Selection) -> dict[str, Any]:
-    return {
-        "dtype": store.dtype,
-        "pad_id": choose_pad_id(store, source.options),
-        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
-        "stores": describe_stores(store, source.passes),
-        "columns": [column.describe() for column in store.columns.values()],
+        "decoder": others[0] if others else None,
     }
 
 
@@ -390,16 +390,16 @@ def _finish_side(
 
 def _describe_splits_run(source: Selection) -> dict[str, Any]:
     """Return the plan of a run with splits, from what is selected for one of them."""
-    of_sides = map(describe_stores, source.sides)
     options = replace(source.options, split_name=None)
+    stores, *others = map(describe_stores, source.sides)
     return {
         "format": FORMAT_OF_SPLITS,
         "format_version": SPLITS_FORMAT_VERSION,
         "split_seed": options.split_seed,
         "split_by": options.split_by,
         "splits": [{"name": name, "share": it} for name, it in options.split_shares.items()],
-        **dict.fromkeys(FIELDS_OF_SIDES),
-        **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
+        "stores": stores,
+        "decoder_stores": others[0] if others else None,
         "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
 

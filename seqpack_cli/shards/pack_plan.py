@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from seqpack_cli.batching.options import ResolvedOptions
+from seqpack_cli.batching.order import Rows
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.batching.selection import (
@@ -66,9 +67,11 @@ def plan_store(
         DataError: no batch is left.
     """
     try:
-        counts = found or source.count()
-        pairs, rounds = source.pair_up(), source.rounds
-        plan = plan_batches(source, options, counts, pairs=pairs, rounds=rounds)
+        counts, pairs, both = [found or source.count()], None, source.alignment
+        if both is not None:
+            counts.append(source.count(side=1))
+            pairs = Rows(both.decoder_indices, both.decoder_lengths)
+        plan = plan_batches(source, options, counts, pairs=pairs, rounds=source.rounds)
     except OverlongError as error:
         raise overlong_error(source.sides, options, error) from error
     if plan.num_batches == 0:
@@ -256,7 +259,7 @@ def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOpt
         place = f"{place}: split {quote(name)}"
         dropped.pop(OTHER_SPLITS, None)
     reasons = [f"{number:,} {_explain(reason, options)[0]}" for reason, number in dropped.items()]
-    most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
+    most = max(dropped, key=dropped.__getitem__)
     store = sides[most.startswith(PREFIX)].folders[0]
     _, hint = _explain(most, options)
     return DataError(

@@ -37,7 +37,7 @@ from seqpack_cli.batching.options import (
     spell_number,
     spell_numbers,
 )
-from seqpack_cli.batching.plan import PairLengths, list_fits
+from seqpack_cli.batching.plan import list_fits
 from seqpack_cli.batching.selection import (
     EMPTY,
     NO_TARGET,
@@ -115,13 +115,6 @@ class Selection:
         self._tests = list(self._make_tests(store, *sides[-1], find_split))
         self.passes = tuple(passes or self._choose_passes())
 
-    def pair_up(self) -> PairLengths | None:
-        """Return the decoder's side of all pairs, with its counts; None for single sequences."""
-        if self.alignment is None:
-            return None
-        found = self.alignment
-        return PairLengths(found.decoder_indices, found.decoder_lengths, self.count(side=1))
-
     def with_seed(self, seed: int) -> Selection:
         """Return the same selection with the fractions of passes and the rounds of another seed.
 
@@ -148,8 +141,7 @@ class Selection:
         """The lengths of all sequences, int32[N]."""
         if self.is_whole:
             return self.store.lengths
-        parts = map(self.part_lengths, range(self.store.num_parts))
-        return np.concatenate([np.empty(0, np.int32), *parts])
+        return np.concatenate([self.part_lengths(it) for it in range(self.store.num_parts)])
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Return the lengths of one part, int32."""
@@ -411,11 +403,6 @@ def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
         return lambda number: store.spread(
             number, assign_splits(store.part_hashes(number), shares, seed)
         )
-    if name == OVERLAP:
-        raise OptionError(
-            f"{place}: differs between the pieces of a document, expected one value per document",
-            hint="split by another column, or by documents: leave out --split-by",
-        )
     if name not in store.columns:
         columns = join_items(map(quote, store.columns)) or "none"
         raise OptionError(
@@ -423,8 +410,11 @@ def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
             hint=f"pass --keep {name} to tokenize, or leave out --split-by",
         )
     column = store.columns[name]
-    if column.is_per_token:
-        raise OptionError(f"{place}: has a value per token, expected one per sequence")
+    if column.is_per_token or name == OVERLAP:
+        raise OptionError(
+            f"{place}: differs within a document, expected one value per document",
+            hint="split by another column, or by documents: leave out --split-by",
+        )
 
     def find(number: int) -> np.ndarray:
         values = store.part_column(number, name)

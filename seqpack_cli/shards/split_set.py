@@ -82,7 +82,8 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
     options = parse_options(manifest["options"], source, pairs=pairs)
     # So the names of splits are plain names of folders.
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
-    if found != [*options.split_shares.items()]:
+    by = manifest["split_seed"], manifest["split_by"]
+    if found != [*options.split_shares.items()] or by != (options.split_seed, options.split_by):
         raise contradiction(source, f"its options have other splits than {quote(found)}")
     manifest["options"] |= record_options(options)
     splits = dict[str, ShardSet]()
@@ -91,7 +92,9 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         if folder.is_symlink():
             raise FolderError(f"{folder}: a link, expected the folder of a split")
         shards = splits[entry["name"]] = open_shards(folder, check_present=check_present)
-        if shards.folder.digest != entry["blake3"]:
+        own = {**manifest["options"], "split_name": entry["name"]}
+        is_same = shards.manifest["options"].items() <= own.items()
+        if shards.folder.digest != entry["blake3"] or not is_same:
             raise FolderError(
                 f"{folder}: not the shards that {source} names",
                 hint="they were replaced: run the same pack --split again with --overwrite",

@@ -200,15 +200,14 @@ def test_values_of_a_column_name_the_splits(store: Path, tmp_path: Path) -> None
             "a=0.5,b=rest",
             "words",
             OptionError,
-            "--split-by words: has a value per token, expected one per sequence",
-            None,
+            "--split-by words: differs within a document, expected one value per document",
+            "split by another column, or by documents: leave out --split-by",
         ),
         (
             "a=0.5,b=rest",
             "overlap",
             OptionError,
-            "--split-by overlap: differs between the pieces of a document, expected one value per "
-            "document",
+            "--split-by overlap: differs within a document, expected one value per document",
             "split by another column, or by documents: leave out --split-by",
         ),
         (

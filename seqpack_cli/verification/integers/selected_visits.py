@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER
-from seqpack_cli.batching.plan import Limits, PairLengths, find_limits, make_limits
+from seqpack_cli.batching.plan import Limits, find_limits, make_limits
 from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack import describe_stores
@@ -41,10 +41,9 @@ def compare_selection(shards: ShardSet, source: Selection, coverage: Coverage) -
     if of_stores:
         yield from of_stores
         return
-    counts, expected = source.count(), _iter_selected(source)
-    pairs = source.pair_up() if shards.side == DECODER else None
-    if pairs is not None:
-        counts, expected = pairs.counts, _select_decoder(source, pairs, expected)
+    counts, expected = source.count(side=shards.side == DECODER), _iter_selected(source)
+    if shards.side == DECODER and source.alignment is not None:
+        expected = _select_decoder(source, source.alignment.decoder_indices, expected)
     missing, left_out = _MissingVisits(shards), dict(counts.left_out)
     for first, lengths, visits in expected:
         packed = coverage.visits[first : first + len(visits)].astype(np.int32)
@@ -96,14 +95,14 @@ def _iter_selected(source: Selection) -> Iterator[Visits]:
 
 
 def _select_decoder(
-    source: Selection, pairs: PairLengths, encoder: Iterator[Visits]
+    source: Selection, of_pairs: np.ndarray, encoder: Iterator[Visits]
 ) -> Iterator[Visits]:
     """Yield what should be packed of the decoder's side, given that of the encoder's."""
     decoder = source.sides[1]
     visits = np.zeros(len(decoder), np.int32)
-    for first, lengths, of_pairs in encoder:
-        indices = pairs.indices[first : first + len(lengths)]
-        visits[indices[indices >= 0]] = of_pairs[indices >= 0]
+    for first, lengths, of_encoder in encoder:
+        indices = of_pairs[first : first + len(lengths)]
+        visits[indices[indices >= 0]] = of_encoder[indices >= 0]
     yield 0, decoder.lengths, visits
 
 
