@@ -790,8 +790,8 @@ def test_options_that_pack_does_not_take_are_refused(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (VARLEN, "--decoder conflicts with --layout varlen"),
-        (STREAMS, "--decoder conflicts with --layout streams"),
+        (VARLEN, "--decoder needs --layout packed or padded"),
+        (STREAMS, "--decoder needs --layout packed or padded"),
         ({"overflow": "split"}, "--overflow split conflicts with --decoder"),
         ({"split": "de,en", "split_by": "decoder.id"}, "--split-by decoder.id"),
         ({"count": "max"}, "--count max needs --max-tokens"),

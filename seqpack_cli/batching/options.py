@@ -273,7 +273,7 @@ class PackOptions:
     def __post_init__(self) -> None:
         check_options(self)
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
-        if self.buckets is None or self.buckets == "auto":
+        if self.buckets in (None, "auto"):
             return
         given: Any = self.buckets
         keys = self.keys or []
@@ -651,11 +651,7 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
 
 
 def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
-    yield (
-        o.shares_rows,
-        f"--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
-        f"pass --layout {UNSHARED}",
-    )
+    yield _need(o.shares_rows, "--decoder", f"--layout {UNSHARED}")
     yield (
         o.overflow == "split",
         "--overflow split conflicts with --decoder: a pair is whole documents",

@@ -252,7 +252,8 @@ class Limits:
         >>> Limits(max_tokens=6, count="max").cut(np.array([3, 2, 1]), np.array([1, 4, 2])).tolist()
         [0, 2, 3]
         """
-        num_rows, most_rows = len(sides[0]), self.batch_size or max(len(sides[0]), 1)
+        num_rows = len(sides[0])
+        most_rows = self.batch_size or max(num_rows, 1)
         if self.max_tokens is None:
             return np.append(np.arange(0, num_rows, most_rows), num_rows)
         costs = [round_up(side, self.multiple) for side in sides]

@@ -90,10 +90,8 @@ class Alignment:
     @property
     def lone_lengths(self) -> np.ndarray:
         """The lengths of the decoder's sequences whose encoder document is empty, int32."""
-        is_lone = np.ones(len(self.decoder), bool)
-        is_lone[self.decoder_indices[self.decoder_indices != NO_SEQUENCE]] = False
-        lengths: np.ndarray = self.decoder.lengths[is_lone]
-        return lengths
+        is_known = self.decoder_indices != NO_SEQUENCE
+        return np.delete(self.decoder.lengths, self.decoder_indices[is_known])
 
     def spread(self, test: PartTest) -> PartTest:
         """Return a test of the decoder's sequences as one of the encoder's.

@@ -139,7 +139,7 @@ def pack(
 
         try:
             # The smallest split first: it may be too small for the options.
-            by_size = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
+            by_size = sorted(entries, key=lambda entry: entry["num_tokens"])
             sets = [plan_set(entry["name"]) for entry in by_size] or [plan_set(None)]
             plan = _describe_splits_run(sets[0].source) if has_splits else sets[0].head
             return _run(plan, sets, entries, out, workers, started)

@@ -162,7 +162,7 @@ def count_bytes(
             size = BYTES_PER_NUMBER
             if name == "data":
                 size = np.dtype(store.dtype).itemsize + per_token
-            num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
+            num_bytes += size * counts.get(OFFSETS_OF.get(name, ""), 1)
     return num_bytes
 
 
@@ -221,7 +221,11 @@ def overlong_error(
         sides: the stores of each side.
     """
     test, index, store = error.test, error.index, sides[0]
-    place = f"{store.shown_path}: sequence {index} ({_spell_place(store, index)})"
+    origin = store.locate(index)
+    document = f"{origin.source}:{origin.record}"
+    if len(store.folders) > 1:
+        document = f"{origin.store}: {document}"
+    place = f"{store.shown_path}: sequence {index} ({document})"
     found = " and ".join(f"{length:,}" for length in error.lengths)
     if len(sides) > 1:
         return OptionError(
@@ -236,13 +240,6 @@ def overlong_error(
     hint += "--overflow split" if options.shares_rows else f"tokenize --max-length {test.limit}"
     allowed = f"{test.option} allows {test.limit:,}"
     return OptionError(f"{place} has {found} tokens, {allowed}", hint=hint)
-
-
-def _spell_place(store: TokenStore, index: int) -> str:
-    """Return the source and the record of a sequence, after its store if there are several."""
-    origin = store.locate(index)
-    place = f"{origin.source}:{origin.record}"
-    return f"{origin.store}: {place}" if len(store.folders) > 1 else place
 
 
 def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOptions) -> DataError:

@@ -134,7 +134,24 @@ class Selection:
     def rounds(self) -> Sequence[Selection]:
         """The sources that are planned one by one; the source itself if it is the only one."""
         num_rounds = max(1, *map(math.ceil, self.passes))  # the most visits of a document
-        return [self] if num_rounds == 1 else list(self._iter_rounds(num_rounds))
+        if num_rounds == 1:
+            return [self]
+
+        @functools.cache  # 4 bytes for each sequence
+        def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
+            hashes = mix(self.store.part_hashes(number), self.options.seed, "rounds")
+            first_rounds = (hashes % np.uint64(num_rounds)).astype(np.int16)
+            visits = self.find_visits(number).astype(np.int16)
+            return self.store.spread(number, first_rounds), visits
+
+        def make_test(place: int) -> PartTest:
+            return lambda number: is_in_round(*find_turns(number), place, num_rounds)
+
+        rounds = [copy.copy(self) for _ in range(num_rounds)]
+        for place, found in enumerate(rounds):  # in one pass each, whose test is the round
+            found._tests = [(PASSES, make_test(place))]
+            found.passes = (ONE_PASS,) * len(self.passes)
+        return rounds
 
     @property
     def lengths(self) -> np.ndarray:
@@ -169,22 +186,23 @@ class Selection:
 
     def _count_part(self, number: int, side: int) -> SourceCounts:
         lengths, passes = self._part_sides(number)[side], self._find_passes(number)
-        visits, left_out = np.ones(len(lengths), np.int32), dict[str, Tally]()
+        is_left, left_out = np.ones(len(lengths), bool), dict[str, Tally]()
         for reason, test in self._tests:
             is_taken = test(number)
-            found = tally(lengths * (visits * ~is_taken))
+            found = tally(lengths * (is_left & ~is_taken))
             left_out[reason] = add_up([found, left_out.get(reason, (0, 0))])
-            visits *= is_taken
+            is_left &= is_taken
+        visits, repeated = is_left.view(np.uint8), (0, 0)
         if self.options.has_passes:
-            left_out[PASSES] = tally(lengths * visits * (self.find_visits(number) == 0))
             visits = self.find_visits(number)
-        kept, num_taken = list[LengthCounts](), tally(lengths * (visits > 0))
+            left_out[PASSES] = tally(lengths * (is_left & (visits == 0)))
+            more = np.maximum(visits - 1, 0, dtype=np.int64)
+            repeated = int(more.sum()), int(more @ lengths)
+        kept = list[LengthCounts]()
         for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
             some = count_lengths([lengths * (visits == times)])
             kept.append(LengthCounts(some.lengths, some.counts * times))
-        all_kept = join_counts(kept)
-        repeated = all_kept.num_sequences - num_taken[0], all_kept.num_tokens - num_taken[1]
-        return SourceCounts(all_kept, left_out, repeated)
+        return SourceCounts(join_counts(kept), left_out, repeated)
 
     def _make_tests(
         self,
@@ -256,25 +274,6 @@ class Selection:
             is_taken &= test(number)
         return is_taken
 
-    def _iter_rounds(self, num_rounds: int) -> Iterator[Selection]:
-        """Yield what is visited in each round: a selection in one pass, whose test is the round."""
-
-        @functools.cache  # 4 bytes for each sequence
-        def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
-            hashes = mix(self.store.part_hashes(number), self.options.seed, "rounds")
-            first_rounds = (hashes % np.uint64(num_rounds)).astype(np.int16)
-            visits = self.find_visits(number).astype(np.int16)
-            return self.store.spread(number, first_rounds), visits
-
-        def make_test(place: int) -> PartTest:
-            return lambda number: is_in_round(*find_turns(number), place, num_rounds)
-
-        for place in range(num_rounds):
-            found = copy.copy(self)
-            found._tests = [(PASSES, make_test(place))]
-            found.passes = (ONE_PASS,) * len(self.passes)
-            yield found
-
     def _choose_passes(self) -> list[Fraction]:
         """Return the passes of each store; raise OptionError if one has no token for its share."""
         options, folders = self.options, self.store.folders
@@ -285,12 +284,11 @@ class Selection:
         if options.share is None:
             return found
         shares = {str(each.path): share for each, share in zip(folders, found, strict=True)}
-        tokens = [sum(map(self._count_tokens, each.parts)) for each in folders]
+        tokens = [
+            sum(tally(self.store.part_lengths(it) * self._find_taken(it))[1] for it in each.parts)
+            for each in folders
+        ]
         return find_passes(tokens, shares, parse_number(options.max_passes or "1"))
-
-    def _count_tokens(self, number: int) -> int:
-        """Count the tokens of a part that may be visited."""
-        return tally(self.store.part_lengths(number) * self._find_taken(number))[1]
 
 
 def list_own_options(options: PackOptions, num_sides: int) -> list[PackOptions]:
