@@ -357,21 +357,22 @@ def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of the room in a batch, by bucket keys and by the budget of tokens."""
     keys, most, multiple = options.keys or [], options.max_tokens or 0, options.pad_to_multiple
 
-    def has_key(*sides: np.ndarray) -> np.ndarray:
-        found: np.ndarray = find_buckets(keys, *sides) < len(keys)
-        return found
-
-    def has_room(*sides: np.ndarray) -> np.ndarray:
-        needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
-        return needed <= most
-
     tests = [
         test_side(OVERFLOW, max(widths), side, num_sides, option="--buckets")
         for side, widths in enumerate(zip(*keys, strict=True))
     ]
     if keys and num_sides > 1:
-        tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
+        tests.append(
+            LengthTest(
+                OVERFLOW, "--buckets", 0, lambda *sides: find_buckets(keys, *sides) < len(keys)
+            )
+        )
     if options.count == "sum":
+
+        def has_room(*sides: np.ndarray) -> np.ndarray:
+            needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
+            return needed <= most
+
         tests.append(LengthTest(OVERFLOW, "--max-tokens", most, has_room))
     elif most and options.overflow != "split":
         limit = most // multiple * multiple

@@ -130,8 +130,9 @@ def describe_missing_ends(store: TokenStore) -> str | None:
     options = " and ".join(f"--{option}" for option in missing)
     arguments = " and ".join(f"{option}_id=" for option in missing)
     return (
-        "the decoder's sequences begin or end with different tokens, expected one to start from and "
-        f"one to stop at: tokenize that side with {options}, or pass {arguments} to ShardDataset"
+        "the decoder's sequences begin or end with different tokens, expected one to start from "
+        f"and one to stop at: tokenize that side with {options}, or pass {arguments} to "
+        "ShardDataset"
     )
 
 
