@@ -323,8 +323,9 @@ def check_store_ids(ids: np.ndarray, store: TokenStore) -> None:
     """Raise FolderError if a damaged store holds an id outside its vocabulary."""
     if is_in_range(ids, store.max_id):  # 0.1 ns an id
         return
+    smallest = int(ids.min())
+    found = smallest if smallest < 0 else int(ids.max())
     raise FolderError(
-        f"{store.shown_path}: holds ids from {ids.min()} to {ids.max()}, expected ids from 0 to "
-        f"{store.max_id}",
+        f"{store.shown_path}: holds id {found}, expected ids from 0 to {store.max_id}",
         hint="the store was changed or damaged: make it again with --overwrite",
     )

@@ -401,17 +401,17 @@ def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
         return lambda number: store.spread(
             number, assign_splits(store.part_hashes(number), shares, seed)
         )
-    if name not in store.columns:
+    column = store.columns.get(name)
+    if name == OVERLAP or (column and column.is_per_token):
+        raise OptionError(
+            f"{place}: differs within a document, expected one value per document",
+            hint="split by another column, or by documents: leave out --split-by",
+        )
+    if column is None:
         columns = join_items(map(quote, store.columns)) or "none"
         raise OptionError(
             f"{place}: {store.shown_path} has no such column (found: {columns})",
             hint=f"pass --keep {name} to tokenize, or leave out --split-by",
-        )
-    column = store.columns[name]
-    if column.is_per_token or name == OVERLAP:
-        raise OptionError(
-            f"{place}: differs within a document, expected one value per document",
-            hint="split by another column, or by documents: leave out --split-by",
         )
 
     def find(number: int) -> np.ndarray:
