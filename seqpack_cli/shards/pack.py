@@ -433,9 +433,8 @@ def describe_splits(
             total = int(counts[0].sum())
             hint = "pass a larger share to --split, or another --split-seed"
             if entry["share"] is None:
-                hint = (
-                    f"leave out {entry['name']}: column {quote(options.split_by)} has no such value"
-                )
+                by = quote(options.split_by)
+                hint = f"leave out {entry['name']}: column {by} has no such value"
             raise DataError(
                 f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
                 "documents is in it",

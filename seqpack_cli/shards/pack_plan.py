@@ -115,13 +115,13 @@ def describe_substitute_pad_id(store: TokenStore, options: ResolvedOptions) -> s
 # Bytes
 
 
-def _add_up(columns: Collection[Column]) -> tuple[int, int]:
+def _add_up(columns: Collection[Column]) -> list[int]:
     """Return the bytes of the columns' entries per token and per row; of a text its offset."""
     found = [0, 0]
     for column in columns:
         dtype = "int64" if column.is_text else column.dtype
         found[not column.is_per_token] += np.dtype(dtype).itemsize
-    return found[0], found[1]
+    return found
 
 
 def _count_text_bytes(store: TokenStore) -> int:
