@@ -39,7 +39,8 @@ import numpy as np
 from machine import describe_machine
 
 from seqpack_cli import PackOptions, open_store
-from seqpack_cli.batching.plan import PairLengths, plan_batches
+from seqpack_cli.batching.order import Rows
+from seqpack_cli.batching.plan import plan_batches
 from seqpack_cli.batching.selection import SourceCounts, count_lengths
 
 BUDGETS = (4096, 16_384)
@@ -133,9 +134,9 @@ def plan(sides: Sides, options: PackOptions) -> dict[str, Any]:
     """Plan batches as pack does."""
     options = options.resolve(pairs=True)
     counts = [SourceCounts(count_lengths([side])) for side in sides]
-    pairs = PairLengths(np.arange(len(sides[1])), sides[1], counts[1])
+    pairs = Rows(np.arange(len(sides[1])), sides[1])
     started = time.perf_counter()
-    found = plan_batches(Lengths(sides[0]), options, counts[0], pairs=pairs)
+    found = plan_batches(Lengths(sides[0]), options, counts, pairs=pairs)
     seconds, table = time.perf_counter() - started, found.table
     repeated = [np.repeat(side.widths, table.counts) for side in table.sides]
     figures = summarize(np.repeat(table.num_rows, table.counts), repeated, sides)

@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from machine import describe_machine
 from random_store import keep_folder, make_store
 
 from seqpack_cli import PackOptions, open_store
-from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.shards.pack import describe_splits
 from seqpack_cli.shards.pack_plan import count_bytes, cut_shards, plan_store
 from seqpack_cli.shards.selection import Selection, make_splitter
@@ -103,11 +103,10 @@ def plan_alone(path: Path, name: str) -> dict[str, Any]:
     before = read_memory("VmRSS")
     choices, find = [PackOptions()], None
     if name == WITH:
-        splits = parse_splits(PackOptions(split=SPLIT))
-        assert splits is not None
-        find = functools.cache(make_splitter(store, splits))  # as pack_splits does
+        splits = PackOptions(split=SPLIT)
+        find = functools.cache(make_splitter(store, splits))  # as pack does
         describe_splits(store, splits, find)
-        choices = [PackOptions(split=SPLIT, split_name=each) for each in splits.names]
+        choices = [replace(splits, split_name=each) for each in splits.split_shares]
     num_tokens = 0
     for choice in choices:
         options = choice.resolve()

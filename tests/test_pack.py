@@ -557,7 +557,7 @@ def test_stores_of_other_documents_are_no_pairs(
         pack(stores[0], tmp_path / "out", decoder=stores[1])
     assert words in caught.value.message.replace(".jsonl", "")
     with pytest.raises(OptionError, match="--decoder: 2 stores, expected 1"):
-        pack(stores[0], tmp_path / "out", decoder=[*stores[1], *stores[1]])
+        pack(stores[0], tmp_path / "out", decoder=[*stores[0], *stores[1]])
 
 
 @pytest.mark.parametrize(
@@ -690,29 +690,38 @@ def add_each(given: Given, options: str, words: str) -> list[tuple[Given, str]]:
 VARLEN: Given = {"layout": "varlen", "max_tokens": 8}
 STREAMS: Given = {"layout": "streams", "max_tokens": 8}
 PADDED: Given = {"layout": "padded"}
-OF_PADDED = "pad_to_multiple=4 padding_side=left"
 # What is refused, and words that name the option to change.
 CONFLICTS: list[tuple[Given, str]] = [
     ({"layout": "varlen"}, "varlen needs --max-tokens"),
     ({"layout": "streams"}, "streams needs --max-tokens"),
     *[
-        ({**shared, name: value}, f"{words} conflicts with --layout {shared['layout']}")
+        ({**shared, name: value}, f"{words} needs --layout packed or padded")
         for shared in (VARLEN, STREAMS)
         for name, value, words in [
             ("window", 4, "--window"),
             ("buckets", (8,), "--buckets"),
             ("num_buckets", 4, "--num-buckets"),
             ("last_batch", "drop", "--last-batch drop"),
-            ("last_batch", "pad", "--last-batch pad"),
         ]
     ],
-    *add_each(STREAMS, "fill=best-fit fill=sequential overflow=drop overflow=error", "conflicts"),
-    *add_each(STREAMS, "align_sequences=2", "conflicts"),
-    *add_each({**VARLEN, "fill": "chunk"}, "align_sequences=2 overflow=drop", "conflicts"),
+    *[
+        ({**shared, name: value}, f"--{name.replace('_', '-')} needs --layout {layouts}")
+        for shared, name, value, layouts in [
+            (STREAMS, "align_sequences", 2, "varlen"),
+            ({}, "align_sequences", 2, "varlen"),
+            (PADDED, "fill", "sequential", "varlen or streams"),
+            *((each, "pad_to_multiple", 4, "padded") for each in ({}, STREAMS, VARLEN)),
+            *((each, "padding_side", "left", "padded") for each in ({}, STREAMS, VARLEN)),
+        ]
+    ],
+    *add_each(STREAMS, "fill=best-fit fill=sequential overflow=drop overflow=error", "needs"),
+    *add_each(STREAMS, "last_batch=pad", "needs --layout padded or varlen"),
+    *add_each(VARLEN, "last_batch=pad", "conflicts with --layout varlen"),
+    *add_each({**VARLEN, "fill": "chunk"}, "overflow=drop", "conflicts"),
+    ({**VARLEN, "fill": "chunk", "align_sequences": 2}, "--align-sequences conflicts"),
     *add_each({**VARLEN, "fill": "best-fit"}, "order=none", "conflicts"),
     *add_each(VARLEN, "order=none", "conflicts with --fill best-fit"),
-    *[case for each in (STREAMS, VARLEN) for case in add_each(each, OF_PADDED, "needs --layout")],
-    *add_each({}, f"{OF_PADDED} last_batch=pad", "needs --layout padded"),
+    *add_each({}, "last_batch=pad", "needs --layout padded or varlen"),
     *[
         case
         for each in ({}, STREAMS, {**VARLEN, "shuffle": False}, {**VARLEN, "fill": "sequential"})
@@ -720,8 +729,6 @@ CONFLICTS: list[tuple[Given, str]] = [
     ],
     ({**VARLEN, "align_sequences": 3}, "not a multiple of --align-sequences 3"),
     ({**VARLEN, "align_sequences": 16}, "not a multiple of --align-sequences 16"),
-    *add_each({}, "align_sequences=2", "needs --layout varlen"),
-    *add_each(PADDED, "fill=sequential", "needs --layout varlen"),
     *add_each({"max_tokens": 8}, "overflow=split", "needs --layout varlen"),
     *add_each({}, "overflow=drop", "needs --max-tokens or --buckets"),
     *add_each({"buckets": "auto"}, "overflow=error", "needs"),
@@ -811,8 +818,8 @@ def test_options_that_pack_does_not_take_are_refused(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (VARLEN, "--decoder conflicts with --layout varlen"),
-        (STREAMS, "--decoder conflicts with --layout streams"),
+        (VARLEN, "--decoder needs --layout packed or padded"),
+        (STREAMS, "--decoder needs --layout packed or padded"),
         ({"overflow": "split"}, "--overflow split conflicts with --decoder"),
         ({"split": "de,en", "split_by": "decoder.id"}, "--split-by decoder.id"),
         ({"count": "max"}, "--count max needs --max-tokens"),
@@ -821,7 +828,7 @@ def test_options_that_pack_does_not_take_are_refused(
         ({**PADDED, "max_tokens": 11, "buckets": [(9, 9), (9, 12)]}, "--buckets (9,12)"),
         ({**PADDED, "pad_to_multiple": 4, "buckets": [(8, 10)]}, "--buckets (8,10)"),
         ({"drop_column": ["decoder.absent"]}, "absent"),
-        ({"store_column": "decoder.a"}, "--store-column decoder.a"),
+        ({"store_column": "decoder.a"}, "column 'decoder.a' is named like"),
         ({"where": ["decoder.absent = 1"]}, "--where 'decoder.absent = 1'"),
     ],
 )

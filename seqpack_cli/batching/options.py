@@ -11,10 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqpack_cli.errors import MAX_COUNT, OptionError, quote
-from seqpack_cli.runs.options import RUN, SPLIT_NAME, Conflicts, check_options, option, refuse
+from seqpack_cli.runs.options import (
+    RUN,
+    SPLIT_NAME,
+    Conflicts,
+    check_options,
+    find_given,
+    option,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from fractions import Fraction  # takes 3 ms, so not for --help
@@ -50,6 +58,24 @@ LAYOUTS = {
     "padded": LayoutRules(fills_rectangle=True),
     "varlen": LayoutRules(shares_rows=True),
     "streams": LayoutRules(shares_rows=True, carries_state=True),
+}
+UNSHARED = " or ".join(name for name, rules in LAYOUTS.items() if not rules.shares_rows)
+# The layouts on which options, or some of their values, have an effect.
+LAYOUTS_OF = {
+    "--window": UNSHARED,
+    "--buckets": UNSHARED,
+    "--num-buckets": UNSHARED,
+    "--pad-to-multiple": "padded",
+    "--padding-side": "padded",
+    "--fill": "varlen or streams",
+    "--fill best-fit": "varlen",
+    "--fill sequential": "varlen",
+    "--align-sequences": "varlen",
+    "--overflow split": "varlen or streams",
+    "--overflow drop": f"{UNSHARED} or varlen",
+    "--overflow error": f"{UNSHARED} or varlen",
+    "--last-batch drop": UNSHARED,
+    "--last-batch pad": "padded or varlen",
 }
 
 
@@ -247,19 +273,18 @@ class PackOptions:
     def __post_init__(self) -> None:
         check_options(self)
         object.__setattr__(self, "drop_column", tuple(sorted(set(self.drop_column))))
-        if self.buckets is None or self.buckets == "auto":
+        if self.buckets in (None, "auto"):
             return
-        keys: Any = self.buckets
-        sides = [key if isinstance(key, tuple) else (key,) for key in keys]
-        widths = [width for key in sides for width in key]
-        if {*map(len, sides)} not in ({1}, {2}) or not all(
-            type(width) is int and 1 <= width <= MAX_COUNT for width in widths
+        given: Any = self.buckets
+        keys = self.keys or []
+        if {*map(len, keys)} not in ({1}, {2}) or not all(
+            type(width) is int and 1 <= width <= MAX_COUNT for key in keys for width in key
         ):
             raise ValueError(
-                f"buckets is {keys!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
+                f"buckets is {given!r}, expected 'auto' or lengths, such as [32, 64], or for pairs "
                 "[(10, 15), (20, 25)]"
             )
-        object.__setattr__(self, "buckets", tuple(sorted({*keys})))
+        object.__setattr__(self, "buckets", tuple(sorted({*given})))
 
     @property
     def fills_rectangle(self) -> bool:
@@ -288,6 +313,11 @@ class PackOptions:
         if not isinstance(self.buckets, tuple):
             return None
         return [key if isinstance(key, tuple) else (key,) for key in self.buckets]
+
+    @property
+    def split_shares(self) -> Mapping[str, str | None]:
+        """Return the share of each split as text; None if its name is a value of split_by."""
+        return {} if self.split is None else _split_items(self.split, "--split")
 
     def resolve(self, *, pairs: bool = False) -> ResolvedOptions:
         """Return the options with every default filled in, and texts in the form of the manifest.
@@ -318,13 +348,11 @@ class PackOptions:
         if self.buckets == "auto":
             chosen["num_buckets"] = self.num_buckets or DEFAULT_NUM_BUCKETS
         splits = parse_splits(self)
-        names = () if splits is None else splits.names
-        if self.split_name not in (None, *names):
-            expected = " or ".join(map(repr, names)) if names else "None without split"
+        if self.split_name not in (None, *splits):
+            expected = " or ".join(map(repr, splits)) or "None without split"
             raise ValueError(f"split_name is {self.split_name!r}, expected {expected}")
-        if splits is not None:
-            shares = dict(zip(names, splits.shares or (), strict=False))
-            chosen["split"] = spell_numbers(shares) or ",".join(names)
+        if splits:
+            chosen["split"] = spell_numbers(splits)
         if self.passes is not None:
             chosen["passes"] = spell_numbers(parse_numbers(self.passes, "--passes"))
         if self.share is not None:
@@ -347,8 +375,7 @@ class ResolvedOptions(PackOptions):
 
         They apply to the first split only.
         """
-        splits = parse_splits(self)
-        is_first = splits is None or self.split_name in (None, splits.names[0])
+        is_first = self.split_name in (None, *[*self.split_shares][:1])
         return is_first and (self.passes is not None or self.share is not None)
 
     @property
@@ -369,25 +396,15 @@ NUMBER = rf"\+?([0-9]{{1,40}}\.?[0-9]{{0,{MAX_DECIMALS}}}|\.[0-9]{{1,{MAX_DECIMA
 SPLIT_EXAMPLE = "write it like --split train=0.98,validation=0.01,test=0.01"
 
 
-@dataclass(frozen=True)
-class Splits:
-    """The names of all splits, and how documents are assigned to them."""
-
-    names: tuple[str, ...]
-    shares: tuple[Fraction, ...] | None  # None: the names are values of the column `by`
-    seed: int = 0
-    by: str | None = None  # the column whose value is hashed; None is the document
-
-
-def parse_splits(options: PackOptions) -> Splits | None:
-    """Parse the splits of options; None if they have none.
+def parse_splits(options: PackOptions) -> Mapping[str, Fraction | None]:
+    """Parse the share of each split; None if its name is a value of `split_by`.
 
     Raises:
         OptionError: `split` is not of the form NAME=SHARE,… or, with `split_by`, NAME,….
     """
     if options.split is None:
-        return None
-    place, items = f"--split {quote(options.split)}", _split_items(options.split, "--split")
+        return {}
+    place, items = f"--split {quote(options.split)}", options.split_shares
     folded = {name.lower(): name for name in items}
     for name in items:
         if not re.fullmatch(SPLIT_NAME, name):
@@ -408,8 +425,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
             hint=SPLIT_EXAMPLE,
         )
     if "=" in options.split:
-        shares = parse_numbers(options.split, "--split")
-        return Splits(tuple(shares), tuple(shares.values()), options.split_seed, options.split_by)
+        return parse_numbers(options.split, "--split")
     if options.split_by is None:
         raise OptionError(
             f"{place}: found names without shares, expected NAME=SHARE",
@@ -420,7 +436,7 @@ def parse_splits(options: PackOptions) -> Splits | None:
             f"--split-seed {options.split_seed} has no effect: --split names values of --split-by",
             hint="leave out --split-seed",
         )
-    return Splits(tuple(items), None, 0, options.split_by)
+    return dict.fromkeys(items)
 
 
 def parse_numbers(text: str, option: str) -> dict[str, Fraction]:
@@ -489,14 +505,17 @@ def parse_number(text: str, place: str = "--max-passes") -> Fraction:
     return number
 
 
-def spell_numbers(numbers: Mapping[str, Fraction]) -> str:
-    """Spell numbers in the form that is recorded.
+def spell_numbers(numbers: Mapping[str, Fraction | None]) -> str:
+    """Spell names, and the numbers that they have, in the form that is recorded.
 
     >>> from fractions import Fraction
-    >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)})
-    'a=0.001,b=20'
+    >>> spell_numbers({"a": Fraction(1, 1000), "b": Fraction(20)}), spell_numbers({"a": None})
+    ('a=0.001,b=20', 'a')
     """
-    return ",".join(f"{name}={spell_number(number)}" for name, number in numbers.items())
+    return ",".join(
+        name if number is None else f"{name}={spell_number(number)}"
+        for name, number in numbers.items()
+    )
 
 
 def spell_number(number: Fraction | int) -> str:
@@ -543,8 +562,7 @@ CONDITION = (
 BUILT_IN = ("@source", "@length")
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """What must hold for a sequence to be selected; what a value means is up to the column."""
 
     name: str  # of a column, or one of BUILT_IN
@@ -600,11 +618,11 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
         yield _need(o.count, f"--count {o.count}", "--decoder")
         is_pair = any(len(key) > 1 for key in keys)
         yield _need(is_pair, "--buckets with two lengths each", "--decoder")
+    for _, flag, value in find_given(o):
+        for spelled in (flag, f"{flag} {value}"):
+            layouts = LAYOUTS_OF.get(spelled, o.layout)
+            yield _need(o.layout not in layouts, spelled, f"--layout {layouts}")
     yield from _conflicts_of_shared(o) if o.shares_rows else _conflicts_of_unshared(o)
-    is_unpadded = not o.fills_rectangle
-    yield _need(is_unpadded and multiple > 1, f"--pad-to-multiple {multiple}", "--layout padded")
-    is_left = o.padding_side == "left"
-    yield _need(is_unpadded and is_left, "--padding-side left", "--layout padded")
     yield o.passes and o.share, "--passes conflicts with --share", "leave out one of the two"
     yield _need(o.max_passes is not None and o.share is None, "--max-passes", "--share")
     yield _need(o.split_seed and o.split is None, "--split-seed", "--split")
@@ -633,12 +651,7 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
 
 
 def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
-    layouts = " or ".join(name for name, rules in LAYOUTS.items() if not rules.shares_rows)
-    yield (
-        o.shares_rows,
-        f"--decoder conflicts with --layout {o.layout}, whose rows hold single sequences",
-        f"pass --layout {layouts}",
-    )
+    yield _need(o.shares_rows, "--decoder", f"--layout {UNSHARED}")
     yield (
         o.overflow == "split",
         "--overflow split conflicts with --decoder: a pair is whole documents",
@@ -663,29 +676,15 @@ def _conflicts_of_pairs(o: PackOptions) -> Conflicts:
 
 def _conflicts_of_shared(o: PackOptions) -> Conflicts:
     example, layout = "the length of a row, for example --max-tokens 2048", f"--layout {o.layout}"
-    reason = "--fill chunk, which cuts anywhere to fill every row"
     if o.carries_state:
         example = "the steps of a batch, for example --max-tokens 128"
-        reason = "--layout streams: streams are cut every --max-tokens steps, and only the last "
-        reason += "batch is padded"
     yield _need(o.max_tokens is None, layout, "--max-tokens", f"pass {example}")
-    for value, flag in (
-        (o.window, "--window"),
-        (o.buckets, "--buckets"),
-        (o.num_buckets, "--num-buckets"),
-        (o.last_batch == "drop", "--last-batch drop"),
-    ):
-        what = f"{flag} conflicts with {layout}, whose rows several sequences share"
-        yield value, what, f"leave out {flag}"
     for is_other, flag in (
-        (o.carries_state and o.last_batch == "pad", "--last-batch pad"),
-        (o.align_sequences > 1, f"--align-sequences {o.align_sequences}"),
-        (o.fill not in (None, "chunk"), f"--fill {o.fill}"),
+        (o.align_sequences > 1, "--align-sequences"),
         (o.overflow not in (None, "split"), f"--overflow {o.overflow}"),
     ):
-        is_chunked = o.carries_state or o.fill == "chunk"
-        what = f"{flag} conflicts with {reason}"
-        yield is_chunked and is_other, what, f"leave out {flag}"
+        what = f"{flag} conflicts with --fill chunk, which cuts anywhere to fill every row"
+        yield o.fill == "chunk" and is_other, what, f"leave out {flag}"
     yield (
         o.last_batch == "pad" and o.batch_size is None,
         f"--last-batch pad conflicts with {layout} without --batch-size: a batch is one row",
@@ -705,12 +704,6 @@ def _conflicts_of_shared(o: PackOptions) -> Conflicts:
 
 
 def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
-    yield _need(o.fill, f"--fill {o.fill}", "--layout varlen")
-    hint = "to round the widths of --layout padded, pass --pad-to-multiple"
-    flag = f"--align-sequences {o.align_sequences}"
-    yield _need(o.align_sequences > 1, flag, "--layout varlen", hint)
-    hint = "split with tokenize --max-length, or pass --overflow drop"
-    yield _need(o.overflow == "split", "--overflow split", "--layout varlen", hint)
     is_lacking = o.overflow and o.max_tokens is None and o.keys is None
     limits, hint = "--max-tokens or --buckets K1,K2,…", "drop long sequences with --drop-longer"
     yield _need(is_lacking, f"--overflow {o.overflow}", limits, hint)
@@ -722,10 +715,8 @@ def _conflicts_of_unshared(o: PackOptions) -> Conflicts:
     yield _need(o.num_buckets and o.buckets != "auto", "--num-buckets", "--buckets auto")
     message = f"--num-buckets {o.num_buckets}: expected at most {MAX_NUM_BUCKETS:,}"
     yield (o.num_buckets or 0) > MAX_NUM_BUCKETS, message, ""
-    is_padded = o.last_batch == "pad"
-    yield _need(is_padded and not o.fills_rectangle, "--last-batch pad", "--layout padded")
     yield (
-        is_padded and o.max_tokens and not o.buckets,
+        o.last_batch == "pad" and o.max_tokens and not o.buckets,
         "--last-batch pad needs a fixed number of rows: --batch-size alone, or --buckets",
         "pass --batch-size instead of --max-tokens, or add --buckets",
     )

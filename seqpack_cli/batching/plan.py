@@ -51,7 +51,6 @@ from seqpack_cli.batching.selection import (
     OverlongError,
     PartLengths,
     SourceCounts,
-    Tally,
     count_lengths,
     iter_parts,
     join_counts,
@@ -172,7 +171,7 @@ class BatchTable:
     @property
     def padding_ratios(self) -> np.ndarray:
         """Return the share of padding cells in each batch, float64."""
-        ratios: np.ndarray = 1 - self.num_tokens / np.maximum(self.num_cells, 1)
+        ratios: np.ndarray = 1 - self.num_tokens / self.num_cells
         return ratios
 
     @property
@@ -197,7 +196,7 @@ class BatchTable:
     def expand(self) -> BatchTable:
         """Return the same batches with one row per batch."""
         table = self.take(np.repeat(np.arange(len(self)), self.counts))
-        numbers = np.arange(len(table)) - np.repeat(to_offsets(self.counts)[:-1], self.counts)
+        numbers = expand_ranges(np.zeros_like(self.counts), self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
     def cut(self, cuts: Sequence[int]) -> list[BatchTable]:
@@ -253,7 +252,8 @@ class Limits:
         >>> Limits(max_tokens=6, count="max").cut(np.array([3, 2, 1]), np.array([1, 4, 2])).tolist()
         [0, 2, 3]
         """
-        num_rows, most_rows = len(sides[0]), self.batch_size or max(len(sides[0]), 1)
+        num_rows = len(sides[0])
+        most_rows = self.batch_size or max(num_rows, 1)
         if self.max_tokens is None:
             return np.append(np.arange(0, num_rows, most_rows), num_rows)
         costs = [round_up(side, self.multiple) for side in sides]
@@ -318,25 +318,23 @@ class Limits:
     def is_full(self, batch: BatchTable) -> bool:
         """Return whether a table's only batch has no room for another row of single tokens."""
         num_rows = int(batch.num_rows[0]) + 1
-        if self.batch_size is not None and num_rows > self.batch_size:
-            return True
         costs = [
             int((side.widths * num_rows if self.padded else side.num_tokens + 1)[0])
             for side in batch.sides
         ]
         cost = sum(costs) if self.count == "sum" else max(costs)
-        return self.max_tokens is not None and cost > self.max_tokens
+        return num_rows > (self.batch_size or num_rows) or cost > (self.max_tokens or cost)
 
     def pad(self, table: BatchTable) -> BatchTable:
         """Return the table with the cells of padded rectangles; unchanged if rows are unpadded."""
         if not self.padded:
             return table
         widths = self.key or [round_up(side.longest, self.multiple) for side in table.sides]
-        sides = [
+        first, *others = (
             replace(side, num_cells=side.num_rows * width)
             for side, width in zip(table.sides, widths, strict=True)
-        ]
-        return replace(sides[0], decoder=sides[1] if table.decoder is not None else None)
+        )
+        return replace(first, decoder=others[0] if others else None)
 
 
 def make_limits(
@@ -359,21 +357,22 @@ def list_fits(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
     """Return the tests of the room in a batch, by bucket keys and by the budget of tokens."""
     keys, most, multiple = options.keys or [], options.max_tokens or 0, options.pad_to_multiple
 
-    def has_key(*sides: np.ndarray) -> np.ndarray:
-        found: np.ndarray = find_buckets(keys, *sides) < len(keys)
-        return found
-
-    def has_room(*sides: np.ndarray) -> np.ndarray:
-        needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
-        return needed <= most
-
     tests = [
         test_side(OVERFLOW, max(widths), side, num_sides, option="--buckets")
         for side, widths in enumerate(zip(*keys, strict=True))
     ]
     if keys and num_sides > 1:
-        tests.append(LengthTest(OVERFLOW, "--buckets", 0, has_key))
+        tests.append(
+            LengthTest(
+                OVERFLOW, "--buckets", 0, lambda *sides: find_buckets(keys, *sides) < len(keys)
+            )
+        )
     if options.count == "sum":
+
+        def has_room(*sides: np.ndarray) -> np.ndarray:
+            needed: np.ndarray = np.add(*(round_up(it, multiple) for it in sides), dtype=np.int64)
+            return needed <= most
+
         tests.append(LengthTest(OVERFLOW, "--max-tokens", most, has_room))
     elif most and options.overflow != "split":
         limit = most // multiple * multiple
@@ -507,9 +506,7 @@ class Plan:
     order: Order
     # Only of a whole store:
     bucket_keys: list[Any] | None = None  # lengths, or pairs of them, ascending; some have no batch
-    left_out: dict[str, Tally] = field(default_factory=dict)  # by reason
-    repeated: Tally = (0, 0)  # visits beyond the first
-    decoder: Plan | None = None  # of pairs: the other side's table and counts
+    counts: Sequence[SourceCounts] = ()  # of each side, with what is left out
 
     @property
     def num_batches(self) -> int:
@@ -552,44 +549,31 @@ class Plan:
         return {**vars(self), "table": table, "order": order}
 
 
-@dataclass(frozen=True, eq=False)
-class PairLengths:
-    """The decoder's side of the sequences of a source.
-
-    Args:
-        indices: int64[N], the decoder's sequence for each sequence of the encoder.
-        lengths: int32[N], its length; read only where the encoder's sequence is kept.
-        counts: of the decoder's lengths, as `SourceCounts` has those of the encoder.
-    """
-
-    indices: np.ndarray
-    lengths: np.ndarray
-    counts: SourceCounts
-
-
 def plan_batches(
     source: PartLengths,
     options: ResolvedOptions,
-    counts: SourceCounts | None = None,
+    counts: Sequence[SourceCounts] = (),
     *,
-    pairs: PairLengths | None = None,
+    pairs: Rows | None = None,
     rounds: Sequence[PartLengths] = (),
 ) -> Plan:
     """Order the sequences of a source, or pairs, and cut them into batches.
 
     Args:
         source: the lengths, 0 for a sequence or pair that is left out.
-        counts: of these lengths, with what is left out; None counts the lengths here.
-        pairs: the decoder's side.
+        counts: of the lengths of each side, with what is left out; without any, those of source are
+            counted here.
+        pairs: the decoder's sequence for each of the source, and its length, which is read only
+            where that of the source is kept.
         rounds: the sequences of each round, with the indices of the source, if sequences are
             visited several times; counts must include all visits.
 
     Raises:
         OverlongError: a sequence or pair does not fit, and the options do not drop it.
     """
-    if counts is None:
-        counts = SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))
-    kept, dropped = counts.kept, list[BatchTable]()
+    if not counts:
+        counts = [SourceCounts(count_lengths(lengths for _, lengths in iter_parts(source)))]
+    kept, dropped = counts[0].kept, list[BatchTable]()
     longest = int(kept.lengths.max(initial=0))
     _check_fits(source, pairs, longest, options)
     keys = _choose_keys(kept, options)
@@ -602,7 +586,7 @@ def plan_batches(
         seeded = replace(options, seed=seed)
         if options.shares_rows:
             return _cut_shared(found, longest, seeded)
-        if pairs is not None or needs_array(options, len(rounds)):
+        if pairs is not None or len(rounds) > 1 or needs_array(options):
             order, tables = _cut_arrays(found, pairs, seeded, limits)
         elif window < kept.num_sequences:
             order, tables = _cut_windows(found, window, limits[0])
@@ -611,13 +595,6 @@ def plan_batches(
         both = zip(tables, limits, strict=True)
         finished = [_finish(table, limit, options.last_batch, dropped) for table, limit in both]
         return order, BatchTable.join(finished)
-
-    def count(counts: SourceCounts, side: int, decoder: Plan | None = None) -> Plan:
-        left_out = dict(counts.left_out)
-        if options.last_batch == "drop":  # listed even if it is 0
-            last = BatchTable.join(dropped).sides[side]
-            left_out[LAST_BATCH] = int(last.num_rows.sum()), int(last.num_tokens.sum())
-        return Plan(table.sides[side], order, keys, left_out, counts.repeated, decoder)
 
     orders, tables = list[Any](), list[BatchTable]()
     for number, found in enumerate(rounds or [source]):
@@ -630,18 +607,23 @@ def plan_batches(
     order, table = join_rows(orders), BatchTable.join(tables)
     if options.shuffle and not options.carries_state:
         table = table.take(shuffled(len(table), seed=options.seed, stream=BATCHES))
-    return count(counts, 0, None if pairs is None else count(pairs.counts, -1))
+    of_sides = [*counts]
+    if options.last_batch == "drop":  # listed even if it is 0
+        for place, of_side in enumerate(of_sides):
+            last = BatchTable.join(dropped).sides[-place]  # without any there is one side
+            sums = int(last.num_rows.sum()), int(last.num_tokens.sum())
+            of_sides[place] = replace(of_side, left_out={**of_side.left_out, LAST_BATCH: sums})
+    return Plan(table, order, keys, of_sides)
 
 
-def needs_array(options: ResolvedOptions, num_rounds: int = 1) -> bool:
+def needs_array(options: ResolvedOptions) -> bool:
     """Return whether a plan with these options needs all lengths in one array."""
-    has_windows = options.order == "none" or options.window is not None
-    is_sorted = options.buckets is None or not has_windows
-    return bool(options.shares_rows or options.shuffle or num_rounds > 1 or not is_sorted)
+    has_windows = options.window or options.order == "none"
+    return bool(options.shares_rows or options.shuffle or (options.buckets and has_windows))
 
 
 def _check_fits(
-    source: PartLengths, pairs: PairLengths | None, longest: int, options: ResolvedOptions
+    source: PartLengths, pairs: Rows | None, longest: int, options: ResolvedOptions
 ) -> None:
     """Raise OverlongError for the longest sequence or pair, the first if several, without room."""
     for test in list_fits(options, 1 if pairs is None else 2):
@@ -650,13 +632,9 @@ def _check_fits(
         sides = [source.lengths] if pairs is None else [source.lengths, pairs.lengths]
         wrong = np.flatnonzero((sides[0] > 0) & ~test.holds(*sides))
         if len(wrong):
-            at_fault = sides if test.side is None else [sides[test.side]]
-            sizes = np.array(at_fault, np.int64)[:, wrong].sum(0)
+            sizes = np.array(sides, np.int64)[:, wrong].sum(0)
             index = int(wrong[sizes.argmax()])
-            lengths = [int(side[index]) for side in sides]
-            if pairs is not None and test.side == 1:
-                index = int(pairs.indices[index])
-            raise OverlongError(index, lengths, test)
+            raise OverlongError(index, [int(side[index]) for side in sides], test)
 
 
 def _choose_keys(kept: LengthCounts, options: ResolvedOptions) -> list[Any] | None:
@@ -698,8 +676,7 @@ def _cut_counted(kept: LengthCounts, limits: list[Limits]) -> list[BatchTable]:
     """
     numbers, tables, first_row = find_limits(limits, kept.lengths), list[BatchTable](), 0
     for number, limit in enumerate(limits):
-        of_bucket = numbers == number
-        bucket = LengthCounts(kept.lengths[of_bucket], kept.counts[of_bucket])
+        bucket = LengthCounts(*(column[numbers == number] for column in kept))
         tables.append(limit.cut_counted(bucket, first_row))
         first_row += bucket.num_sequences
     return tables
@@ -723,13 +700,11 @@ def _cut_windows(
         if num_waiting < size and number < last_part:
             continue
         end = num_waiting if number == last_part else num_waiting // window * window
-        lengths = np.concatenate(waiting)
-        waiting, num_waiting = [lengths[end:]], num_waiting - end
-        keys = np.zeros(-(-end // window) * window, np.int32)
-        np.negative(lengths[:end], out=keys[:end])
+        lengths, left = np.split(np.concatenate(waiting), [end])
+        waiting, num_waiting = [left], num_waiting - end
         if window > 1:
-            keys.reshape(-1, window).sort(axis=1)  # the zeros stay behind the last sequences
-        lengths = np.concatenate([unfinished, -keys[:end]])
+            lengths = lengths[length_order(lengths, window=window)]
+        lengths = np.concatenate([unfinished, lengths])
         offsets = limits.cut(lengths)[:-1]
         pieces.append(BatchTable.of_batches(lengths, offsets, first_row=start))
         unfinished, start = lengths[offsets[-1] :], start + int(offsets[-1])
@@ -743,7 +718,7 @@ def _cut_windows(
 
 def _cut_arrays(
     source: PartLengths,
-    pairs: PairLengths | None,
+    pairs: Rows | None,
     options: ResolvedOptions,
     limits: Sequence[Limits],
 ) -> tuple[Rows, list[BatchTable]]:

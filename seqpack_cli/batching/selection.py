@@ -13,12 +13,11 @@ document's hash, so that each round has about the same share of each store.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from blake3 import blake3
@@ -83,7 +82,7 @@ class SourceCounts:
     """How many sequences of each length a source has, and how many are left out."""
 
     kept: LengthCounts  # as often as they are visited
-    left_out: Mapping[str, Tally] = field(default_factory=dict)  # by reason
+    left_out: dict[str, Tally] = field(default_factory=dict)  # by reason
     repeated: Tally = (0, 0)  # visits beyond the first
 
     @classmethod
@@ -95,6 +94,16 @@ class SourceCounts:
             {name: add_up(piece.left_out[name] for piece in pieces) for name in reasons},
             add_up(piece.repeated for piece in pieces),
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a ledger says of sequences that are left out, and of repeated visits."""
+        names = ("sequences", "tokens")
+        dropped: dict[str, Any] = {
+            f"num_dropped_{what}": {reason: it[place] for reason, it in self.left_out.items()}
+            for place, what in enumerate(names)
+        }
+        repeated = zip(names, self.repeated, strict=True)
+        return {**dropped, **{f"num_repeated_{what}": number for what, number in repeated}}
 
 
 def tally(lengths: np.ndarray) -> Tally:
@@ -160,14 +169,13 @@ class LengthTest:
     option: str
     limit: int
     holds: Callable[..., np.ndarray]  # of the lengths of each side -> bool
-    side: int | None = None  # whose length counts; None: those of both sides together
 
 
 @dataclass(eq=False)
 class OverlongError(ValueError):
     """A sequence or a pair does not fit into a batch or row, and the options do not drop it."""
 
-    index: int  # of the sequence, on the side at fault
+    index: int  # of the sequence, on the encoder's side
     lengths: Sequence[int]  # of each side
     test: LengthTest  # that it fails
 
@@ -183,7 +191,7 @@ def test_side(
 ) -> LengthTest:
     """Return the test of the length of one side; of pairs the reason has the side before it."""
     name = f"{SIDES[side]}.{reason}" if num_sides > 1 else reason
-    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit), side)
+    return LengthTest(name, option, limit, lambda *sides: compare(sides[side], limit))
 
 
 def list_length_tests(options: ResolvedOptions, num_sides: int) -> list[LengthTest]:
@@ -279,24 +287,17 @@ def find_passes(
     >>> find_passes([100, 100], {"A": Fraction(3, 4), "B": Fraction(1, 4)}, Fraction(1))
     [Fraction(1, 1), Fraction(333333333333, 1000000000000)]
     """
-    ratios, scale = dict[str, Fraction](), 10**PASS_DECIMALS
-    for (name, share), num_tokens in zip(shares.items(), tokens, strict=True):
-        if not num_tokens:
+    both, scale = zip(shares.values(), tokens, strict=True), 10**PASS_DECIMALS
+    ratios = [share / num_tokens if num_tokens else Fraction() for share, num_tokens in both]
+    factor = max_passes / (max(ratios) or 1) * scale
+    passes = [Fraction(int(factor * ratio), scale) for ratio in ratios]
+    for (name, share), number in zip(shares.items(), passes, strict=True):
+        if not number:
             raise OptionError(
                 f"--share: {name} has no token left for its share of {spell_number(share)}",
                 hint="leave out the store, or the options that leave out its sequences",
             )
-        ratios[name] = share / num_tokens
-    factor = max_passes / max(ratios.values()) * scale
-    passes = {name: Fraction(int(factor * ratio), scale) for name, ratio in ratios.items()}
-    for name, number in passes.items():
-        if not number:
-            raise OptionError(
-                f"--share: {name} would have less than {spell_number(Fraction(1, scale))} "
-                "passes, expected more",
-                hint="pass a larger share of it, or leave out the store",
-            )
-    return [*passes.values()]
+    return passes
 
 
 def count_visits(hashes: np.ndarray, passes: Fraction, seed: int) -> np.ndarray:
@@ -311,38 +312,19 @@ def count_visits(hashes: np.ndarray, passes: Fraction, seed: int) -> np.ndarray:
     return visits
 
 
-def count_rounds(passes: Iterable[Fraction]) -> int:
-    """Return the number of rounds: the most visits of a document, at least 1.
-
-    >>> count_rounds([Fraction(1, 2), Fraction(5, 2)])
-    3
-    """
-    return max(1, *map(math.ceil, passes))
-
-
-def find_first_rounds(hashes: np.ndarray, num_rounds: int, seed: int) -> np.ndarray:
-    """Return the round of the first visit of each document, int16[N].
-
-    Args:
-        hashes: uint64[N], of the documents.
-        num_rounds: at most MAX_PASSES.
-    """
-    return (mix(hashes, seed, "rounds") % np.uint64(num_rounds)).astype(np.int16)
-
-
 def is_in_round(
-    offsets: np.ndarray, visits: np.ndarray, number: int, num_rounds: int
+    first_rounds: np.ndarray, visits: np.ndarray, number: int, num_rounds: int
 ) -> np.ndarray:
     """Return whether each document has a visit in a round, bool[N].
 
-    A document with n visits is in n of the rounds, as evenly as possible from round `offset` on:
+    A document with n visits is in n of the rounds, as evenly as possible from its first one on:
     in the d-th after it if a multiple of num_rounds lies in [d * n, (d + 1) * n).
 
     Args:
-        offsets: int16[N], from `find_first_rounds`.
+        first_rounds: int16[N], the round of the first visit, drawn by the document's hash.
         visits: int16 or int32[N], each at most num_rounds.
         number: of the round, from 0.
     """
-    distances = (number - offsets.astype(np.int32)) % num_rounds
+    distances = (number - first_rounds.astype(np.int32)) % num_rounds
     is_in: np.ndarray = (-distances * visits) % num_rounds < visits
     return is_in

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import SIDES, PackOptions
-from seqpack_cli.batching.plan import BatchTable, Plan
+from seqpack_cli.batching.plan import BatchTable
 from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.reporting.pack_ways import list_pair_ways, spell_options
 from seqpack_cli.reporting.pair_counts import add_up_sides
@@ -49,7 +49,7 @@ def compare_pair_plans(
     for way in ways:
         plans.append(_measure(source, counts, way))
         progress.on_advance(1)
-    both = add_up_sides(list(map(_count, (singles, singles.decoder))))
+    both = add_up_sides(list(map(_count, sides, singles.counts)))
     names = ("num_pairs", "num_tokens", "num_dropped_pairs", "num_dropped_tokens")
     return {
         "kind": "plans",
@@ -62,17 +62,13 @@ def compare_pair_plans(
     }
 
 
-def _count(plan: Plan | None) -> dict[str, Any]:
+def _count(table: BatchTable, counts: SourceCounts) -> dict[str, Any]:
     """Return the counts of a side as a ledger has them."""
-    assert plan is not None  # noqa: S101 - of pairs
     return {
-        "num_sequences": plan.table.add_up(plan.table.num_rows),
-        "num_tokens": plan.table.add_up(plan.table.num_tokens),
+        "num_sequences": table.add_up(table.num_rows),
+        "num_tokens": table.add_up(table.num_tokens),
         "num_padding_cells": 0,
-        "num_dropped_sequences": {name: number for name, (number, _) in plan.left_out.items()},
-        "num_dropped_tokens": {name: number for name, (_, number) in plan.left_out.items()},
-        "num_repeated_sequences": 0,
-        "num_repeated_tokens": 0,
+        **counts.describe(),
     }
 
 

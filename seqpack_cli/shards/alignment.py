@@ -2,7 +2,7 @@
 
 Both are those of the same document, so each store needs as many documents as the other side's, of
 one sequence or none each. Where every document has one, nothing is read for it; else the indices
-are. Conditions on the decoder's sequences become those on the encoder's, with 1 bit for each.
+are. Conditions on the decoder's sequences become those on the encoder's, with 1 byte for each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ def align(encoder: TokenStore, decoder: TokenStore) -> Alignment:
         OptionError: the stores are not aligned, or a document has several sequences; the first
             difference is named.
     """
-    check_numbers(len(encoder.folders), len(decoder.folders))
+    if len(encoder.folders) != len(decoder.folders):
+        raise OptionError(
+            f"--decoder: {len(decoder.folders):,} stores, expected {len(encoder.folders):,}, one "
+            "for each STORE",
+            hint="pass --decoder once for each STORE, in the same order",
+        )
     for ours, theirs in zip(encoder.folders, decoder.folders, strict=True):
         _check_documents(ours, theirs)
     for store in (encoder, decoder):
@@ -85,40 +90,27 @@ class Alignment:
     @property
     def lone_lengths(self) -> np.ndarray:
         """The lengths of the decoder's sequences whose encoder document is empty, int32."""
-        is_lone = np.ones(len(self.decoder), bool)
-        is_lone[self.decoder_indices[self.decoder_indices != NO_SEQUENCE]] = False
-        lengths: np.ndarray = self.decoder.lengths[is_lone]
-        return lengths
+        is_known = self.decoder_indices != NO_SEQUENCE
+        return np.delete(self.decoder.lengths, self.decoder_indices[is_known])
 
     def spread(self, test: PartTest) -> PartTest:
         """Return a test of the decoder's sequences as one of the encoder's.
 
         It is False where the decoder's document is empty. The decoder's parts are all evaluated
-        when the first result is needed, and are kept with 1 bit per sequence.
+        when the first result is needed, and are kept with 1 byte per sequence.
         """
 
         @functools.cache
-        def find_bits() -> np.ndarray:
-            parts = [test(number) for number in range(self.decoder.num_parts)]
-            return np.packbits(np.concatenate(parts), bitorder="little")
+        def find_all() -> np.ndarray:
+            return np.concatenate([test(number) for number in range(self.decoder.num_parts)])
 
         def spread_part(number: int) -> np.ndarray:
             first, last = self.encoder.part_offsets[number : number + 2].tolist()
             indices = self.decoder_indices[first:last]
-            bits = find_bits()[indices >> 3] >> (indices & 7).astype(np.uint8)
-            found: np.ndarray = (bits & 1).astype(bool) & (indices != NO_SEQUENCE)
+            found: np.ndarray = find_all()[indices] & (indices != NO_SEQUENCE)
             return found
 
         return spread_part
-
-
-def check_numbers(num_encoders: int, num_decoders: int) -> None:
-    """Raise OptionError unless there are as many stores on both sides."""
-    if num_encoders != num_decoders:
-        raise OptionError(
-            f"--decoder: {num_decoders:,} stores, expected {num_encoders:,}, one for each STORE",
-            hint="pass --decoder once for each STORE, in the same order",
-        )
 
 
 def describe_missing_ends(store: TokenStore) -> str | None:
@@ -129,18 +121,18 @@ def describe_missing_ends(store: TokenStore) -> str | None:
     """
     places = np.unique(np.linspace(0, len(store) - 1, NUM_SAMPLES).astype(np.int64)).tolist()
     missing = [
-        (what, option)
-        for what, option, cell in (("begin", "bos", 0), ("end", "eos", -1))
+        option
+        for option, cell in (("bos", 0), ("eos", -1))
         if len({int(store[place][cell]) for place in places}) > 1
     ]
     if not missing:
         return None
-    whats = " and ".join(what for what, _ in missing)
-    options = " and ".join(f"--{option}" for _, option in missing)
-    arguments = " and ".join(f"{option}_id=" for _, option in missing)
+    options = " and ".join(f"--{option}" for option in missing)
+    arguments = " and ".join(f"{option}_id=" for option in missing)
     return (
-        f"the decoder's sequences {whats} with different tokens, expected one to start from and "
-        f"one to stop at: tokenize that side with {options}, or pass {arguments} to ShardDataset"
+        "the decoder's sequences begin or end with different tokens, expected one to start from "
+        f"and one to stop at: tokenize that side with {options}, or pass {arguments} to "
+        "ShardDataset"
     )
 
 

@@ -23,9 +23,7 @@ from seqpack_cli.batching.options import (
     PLAN_VERSION,
     PackOptions,
     ResolvedOptions,
-    Splits,
     parse_numbers,
-    parse_splits,
     spell_number,
 )
 from seqpack_cli.batching.plan import Plan, needs_array
@@ -33,11 +31,10 @@ from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import FORMAT_OF_SHARDS, FORMAT_OF_SPLITS, has_tokenizer
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import Place, parse_place, spell_place
-from seqpack_cli.limits import LIMITS
 from seqpack_cli.runs.options import spell_command, takes_options
 from seqpack_cli.runs.run_folder import RunFolder, RunOutput, hold_folder
 from seqpack_cli.runs.workers import Executor, Progress, Workers, count_cores, open_workers
-from seqpack_cli.shards.alignment import Alignment, align, check_numbers, describe_missing_ends
+from seqpack_cli.shards.alignment import Alignment, align, describe_missing_ends
 from seqpack_cli.shards.manifest import (
     APART,
     COUNTS,
@@ -47,6 +44,7 @@ from seqpack_cli.shards.manifest import (
     SHARD_FIELDS,
     add_up_stores,
     record_options,
+    view_sides,
 )
 from seqpack_cli.shards.pack_plan import (
     check_memory,
@@ -72,7 +70,7 @@ from seqpack_cli.shards.selection import (
     name_by_position,
 )
 from seqpack_cli.shards.shard_set import open_shards
-from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, describe_shares, open_splits
+from seqpack_cli.shards.split_set import FIELDS_OF_SIDES, open_splits
 from seqpack_cli.shards.split_set import FORMAT_VERSION as SPLITS_FORMAT_VERSION
 from seqpack_cli.tokens.store import AnyPaths, TokenStore, name_stores, open_stores, parse_places
 
@@ -119,38 +117,34 @@ def pack(
     others = [] if decoder is None else parse_places(decoder)
     if decoder is not None and not others:
         raise OptionError("decoder: no stores", hint="pass one for each store, or None")
-    command = spell_command("pack", places, output, options, decoder=others)
-    if options.split_name is not None:
-        command = None  # which only the library can select
+    command = None  # only the library can select a split
+    if options.split_name is None:
+        command = spell_command("pack", places, output, options, decoder=others)
     resolved = options.resolve(pairs=bool(others))
     with open_workers(executor, progress, (*places, *others, output)) as workers:
         # Whether this process reads all lengths, not the workers.
         is_here = workers.are_local or bool(others) or needs_array(resolved) or resolved.has_passes
         store, alignment, resolved = _open(places, others, output, resolved, is_here=is_here)
-        if alignment is not None:
-            note = describe_missing_ends(alignment.decoder)
-            if note is not None:
-                workers.progress.on_notice(note)
         out = RunOutput(output, options, overwrite, command)
-        splits = parse_splits(resolved) if resolved.split_name is None else None
+        has_splits = resolved.split is not None and resolved.split_name is None
         # The split of each sequence is kept in 2 bytes.
-        find = None if splits is None else functools.cache(make_splitter(store, splits))
-        entries = [] if splits is None else describe_splits(store, splits, find)
+        find = functools.cache(make_splitter(store, resolved)) if has_splits else None
+        entries = [] if find is None else describe_splits(store, resolved, find)
 
         def plan_set(name: str | None) -> _Set:
             own = resolved if name is None else replace(resolved, split_name=name)
             source = Selection(store, own, alignment=alignment, find_split=find)
             head = _make_head(source)  # checks the pad id before the work of planning
-            counts = None if is_here else count_store(source, workers)
-            planned = _Set(name, source, plan_store(source, own, counts), head)
-            check_memory(planned.plan.table, planned.sizes)
-            return planned
+            plan = plan_store(source, own, None if is_here else count_store(source, workers))
+            sizes = count_bytes(plan.table, own, source.sides)
+            check_memory(plan.table, sizes)
+            return _Set(name, source, plan, sizes, head)
 
         try:
             # The smallest split first: it may be too small for the options.
-            by_size = sorted(entries, key=lambda entry: int(entry["num_tokens"]))
+            by_size = sorted(entries, key=lambda entry: entry["num_tokens"])
             sets = [plan_set(entry["name"]) for entry in by_size] or [plan_set(None)]
-            plan = sets[0].head if splits is None else _describe_splits_run(sets[0].source, splits)
+            plan = _describe_splits_run(sets[0].source) if has_splits else sets[0].head
             return _run(plan, sets, entries, out, workers, started)
         finally:
             open_source.cache_clear()  # else stores stay mapped where this process does the work
@@ -170,8 +164,6 @@ def _open(
         others: of the decoder's side, if these are pairs.
         is_here: check the indices now, not in the workers.
     """
-    if others:
-        check_numbers(len(places), len(others))
     own = list_own_options(options, 2 if others else 1)
     store = open_stores(places, check_indices=is_here, without=own[0].drop_column)
     for place in (*places, *others):
@@ -181,17 +173,12 @@ def _open(
     if not others:
         return store, None, options
     decoder = open_stores(others, without=own[1].drop_column, prefix=PREFIX)
-    for name in store.columns:
+    for name in (*store.columns, options.store_column or ""):
         if name.startswith(PREFIX):
             raise OptionError(
-                f"{store.shown_path}: column {quote(name)} is called like one of the decoder's",
-                hint="rename the field, or tokenize without --keep of it",
+                f"column {quote(name)} is named like those of the decoder's side",
+                hint="rename the field, or choose another --store-column",
             )
-    if options.store_column is not None and options.store_column.startswith(PREFIX):
-        raise OptionError(
-            f"--store-column {options.store_column}: is called like a column of the decoder's side",
-            hint="choose another name, such as --store-column store",
-        )
     return store, align(store, decoder), options
 
 
@@ -204,25 +191,15 @@ class _Set:
 
     Args:
         name: of the split, None without splits.
+        sizes: the bytes of a batch, for each row of the plan's table.
         head: the manifest's fields that are known before packing.
     """
 
     name: str | None
     source: Selection
     plan: Plan
+    sizes: np.ndarray
     head: dict[str, Any]
-
-    @functools.cached_property
-    def sizes(self) -> np.ndarray:
-        """The bytes of a batch, for each row of the table."""
-        return count_bytes(self.plan.table, self.source.options, self.source.sides)
-
-    def make_tasks(self) -> list[ShardTask]:
-        """Return the shards to make."""
-        cuts = cut_shards(self.plan.table, self.sizes, self.source.options.shard_bytes)
-        return [
-            ShardTask(self.name, number, rows) for number, rows in enumerate(self.plan.cut(cuts))
-        ]
 
 
 def _run(
@@ -249,6 +226,7 @@ def _run(
             return run.manifest, True
         notes = [describe_pad_id(side, first.options) for side in first.sides]
         notes += [_describe_small(entry, first.options) for entry in entries]
+        notes += map(describe_missing_ends, first.sides[1:])
         for note in filter(None, dict.fromkeys(notes)):  # both sides of pairs may have the same
             notice(note)
         for each in sets:
@@ -258,7 +236,7 @@ def _run(
 
         def record(manifests: Iterable[dict[str, Any]], split: str | None) -> None:
             seconds = time.monotonic() - started
-            sides = [side for it in manifests for side in (it, it["decoder"]) if side is not None]
+            sides = [side for manifest in manifests for side in view_sides(manifest)]
             num_workers = workers.executor.num_workers
             done = {
                 "executor": workers.executor.name,
@@ -280,10 +258,8 @@ def _run(
         if names:
             for entry in entries:
                 entry["blake3"] = open_shards(run.find_folder(entry["name"])).folder.digest
-            named = {
-                field: _name_stores(side, plan[field], output.folder)
-                for field, side in zip(FIELDS_OF_SIDES, first.sides, strict=False)
-            }
+            both = zip(FIELDS_OF_SIDES, first.sides, strict=False)
+            named = {field: describe_stores(side, folder=output.folder) for field, side in both}
             record(manifests.values(), None)
             manifests[None] = {**plan, **named, "splits": list(entries)}
             run.finish(manifests[None], [])
@@ -299,10 +275,11 @@ def _make_shards(
     missing, setups = list[ShardTask](), dict[str | None, SetSetup]()
     receipts, num_left = dict[str | None, list[Any]](), dict[str | None, int]()
     for each in sets:
-        tasks = {task.receipt_name: task for task in each.make_tasks()}
-        files = {name: [task.file_name] for name, task in tasks.items()}
+        cuts = cut_shards(each.plan.table, each.sizes, each.source.options.shard_bytes)
+        tasks = [ShardTask(each.name, number, it) for number, it in enumerate(each.plan.cut(cuts))]
+        files = {task.receipt_name: [task.file_name] for task in tasks}
         found = run.read_receipts(files, SHARD_FIELDS, each.name)
-        left = [task for task in tasks.values() if found[task.number] is None]
+        left = [task for task in tasks if found[task.number] is None]
         if len(left) < len(tasks):
             place = "" if each.name is None else f"split {quote(each.name)}: "
             workers.progress.on_notice(
@@ -312,13 +289,12 @@ def _make_shards(
         receipts[each.name], num_left[each.name] = [*found], len(left)
         opened = SourceSetup.of(each.source)
         setups[each.name] = SetSetup(run.find_folder(each.name), opened, each.head)
+        if not left:
+            yield each, receipts[each.name]
     set_of = {each.name: each for each in sets}
-    for name in [name for name in set_of if not num_left[name]]:
-        yield set_of[name], receipts[name]
-    num_files = None
-    if len(sets) > 1:  # splits that fit into one file together are not worth a process each
-        num_bytes = sum(each.plan.table.add_up(each.sizes) for each in sets)
-        num_files = -(-num_bytes // sets[0].source.options.shard_bytes)
+    # Splits that fit into one file together are not worth a process each.
+    num_bytes = sum(each.plan.table.add_up(each.sizes) for each in sets)
+    num_files = -(-num_bytes // sets[0].source.options.shard_bytes) if len(sets) > 1 else None
     make = functools.partial(make_shard, setups)
     for (name, number), receipt in workers.run(make, missing, max_processes=num_files):
         receipts[name][number] = receipt
@@ -332,39 +308,41 @@ def _make_shards(
 
 def _make_head(source: Selection) -> dict[str, Any]:
     """Return the manifest's fields that are known before packing; a continued run must match."""
-    options, (store, *others) = source.options, source.sides
+    options = source.options
+    own, *others = (
+        {
+            "dtype": store.dtype,
+            "pad_id": choose_pad_id(store, options),
+            "tokenizer_blake3": store.manifest["tokenizer_blake3"],
+            "stores": describe_stores(store, source.passes),
+            "columns": [column.describe() for column in store.columns.values()],
+        }
+        for store in source.sides
+    )
     return {
         "format": FORMAT_OF_SHARDS,
         "format_version": FORMAT_VERSION,
         "plan_version": PLAN_VERSION,
         "layout": options.layout,
         "padding_side": options.padding_side,
-        **_describe_side(store, source),
+        **own,
         "options": record_options(options),
-        "decoder": _describe_side(others[0], source) if others else None,
-    }
-
-
-def _describe_side(store: TokenStore, source: Selection) -> dict[str, Any]:
-    return {
-        "dtype": store.dtype,
-        "pad_id": choose_pad_id(store, source.options),
-        "tokenizer_blake3": store.manifest["tokenizer_blake3"],
-        "stores": describe_stores(store, source.passes),
-        "columns": [column.describe() for column in store.columns.values()],
+        "decoder": others[0] if others else None,
     }
 
 
 def describe_stores(
-    store: TokenStore, passes: Sequence[Fraction] | None = None
+    store: TokenStore, passes: Sequence[Fraction] | None = None, folder: Place | None = None
 ) -> list[dict[str, Any]]:
-    """Return the entries of the stores of a side, without their paths.
+    """Return the entries of the stores of a side.
 
     Args:
         passes: of each store; None leaves them out.
+        folder: that has the manifest; None leaves out the paths.
     """
     return [
         {
+            **({} if folder is None else {"path": spell_place(each.path, folder)}),
             "blake3": each.digest,
             **({} if passes is None else {"passes": spell_number(passes[each.number])}),
             "num_sequences": each.num_sequences,
@@ -374,55 +352,37 @@ def describe_stores(
     ]
 
 
-def _name_stores(
-    store: TokenStore, entries: list[dict[str, Any]], folder: Place
-) -> list[dict[str, Any]]:
-    """Return the entries of the stores of a side with their paths."""
-    return [
-        {"path": spell_place(each.path, folder), **entry}
-        for each, entry in zip(store.folders, entries, strict=True)
-    ]
-
-
 def _make_manifest(packed: _Set, folder: Place, receipts: list[dict[str, Any]]) -> dict[str, Any]:
     """Add up the shards' receipts into the manifest."""
-    head, plan, sides = packed.head, packed.plan, packed.source.sides
+    head = packed.head
     manifest = {
         **head,
-        **_finish_side(sides[0], folder, head, plan, receipts),
-        "bucket_keys": plan.bucket_keys,
+        **_finish_side(packed, 0, folder, receipts),
+        "bucket_keys": packed.plan.bucket_keys,
         "shards": receipts,
     }
-    if plan.decoder is not None:
+    if head["decoder"] is not None:
         of_side = [receipt["decoder"] for receipt in receipts]
-        decoder = _finish_side(sides[1], folder, head["decoder"], plan.decoder, of_side)
-        manifest["decoder"] = {**head["decoder"], **decoder}
+        manifest["decoder"] = {**head["decoder"], **_finish_side(packed, 1, folder, of_side)}
     return manifest
 
 
 def _finish_side(
-    store: TokenStore,
-    folder: Place,
-    head: dict[str, Any],
-    plan: Plan,
-    receipts: list[dict[str, Any]],
+    packed: _Set, side: int, folder: Place, receipts: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the fields of one side that are known once its shards are made."""
-    names = ("sequences", "tokens")
+    store = packed.source.sides[side]
     ledger: dict[str, Any] = {name: sum(receipt[name] for receipt in receipts) for name in COUNTS}
-    for place, what in enumerate(names):
-        ledger[f"num_dropped_{what}"] = {name: it[place] for name, it in plan.left_out.items()}
-    for what, number in zip(names, plan.repeated, strict=True):
-        ledger[f"num_repeated_{what}"] = number
+    ledger |= packed.plan.counts[side].describe()
     ledger["stores"] = add_up_stores([receipt["stores"] for receipt in receipts])
-    for what, in_store in zip(names, (len(store), store.num_tokens), strict=True):
+    for what, in_store in (("sequences", len(store)), ("tokens", store.num_tokens)):
         found = ledger[f"num_{what}"] + sum(ledger[f"num_dropped_{what}"].values())
         expected = in_store + ledger[f"num_repeated_{what}"]
         if found != expected:  # our own bug
             raise AssertionError(f"packed or dropped {found} of {expected} {what}: {ledger}")
     return {
         **{name: store.manifest[name] for name in OF_STORES},
-        "stores": _name_stores(store, head["stores"], folder),
+        "stores": describe_stores(store, packed.source.passes, folder),
         "ledger": ledger,
     }
 
@@ -430,67 +390,59 @@ def _finish_side(
 # Splits
 
 
-def _describe_splits_run(source: Selection, splits: Splits) -> dict[str, Any]:
+def _describe_splits_run(source: Selection) -> dict[str, Any]:
     """Return the plan of a run with splits, from what is selected for one of them."""
-    of_sides = map(describe_stores, source.sides)
     options = replace(source.options, split_name=None)
+    stores, *others = map(describe_stores, source.sides)
     return {
         "format": FORMAT_OF_SPLITS,
         "format_version": SPLITS_FORMAT_VERSION,
-        "split_seed": splits.seed,
-        "split_by": splits.by,
-        "splits": [{"name": name, "share": share} for name, share in describe_shares(splits)],
-        **dict.fromkeys(FIELDS_OF_SIDES),
-        **dict(zip(FIELDS_OF_SIDES, of_sides, strict=False)),
+        "split_seed": options.split_seed,
+        "split_by": options.split_by,
+        "splits": [{"name": name, "share": it} for name, it in options.split_shares.items()],
+        "stores": stores,
+        "decoder_stores": others[0] if others else None,
         "options": {**record_options(options), **{name: getattr(options, name) for name in APART}},
     }
 
 
 def describe_splits(
-    store: TokenStore, splits: Splits, find: PartSplits | None = None
+    store: TokenStore, options: PackOptions, find: PartSplits
 ) -> list[dict[str, Any]]:
     """Count the documents, sequences and tokens of each split; raise DataError for an empty one.
 
     Args:
-        find: finds the splits of a part, if they are known.
+        find: from `make_splitter`.
     """
-    find, counts = find or make_splitter(store, splits), np.zeros((3, len(splits.names)), np.int64)
+    shares = options.split_shares
+    counts = np.zeros((3, len(shares)), np.int64)
     for part in range(store.num_parts):
         numbers, num_sequences = find(part), store.count_sequences(part)
-        counts[1] += _count(numbers, len(splits.names))
-        counts[2] += _count(numbers, len(splits.names), store.part_lengths(part))
+        counts[1] += np.bincount(numbers, minlength=len(shares))
+        tokens = np.bincount(numbers, store.part_lengths(part), len(shares))
+        counts[2] += tokens.astype(np.int64)
         if not (num_sequences == 1).all():
             numbers = numbers[(np.cumsum(num_sequences) - num_sequences)[num_sequences > 0]]
-        counts[0] += _count(numbers, len(splits.names))
+        counts[0] += np.bincount(numbers, minlength=len(shares))
         store.let_pages_go()  # 28 bytes for each document
     names = ("num_documents", "num_sequences", "num_tokens")
     entries = [
         {"name": name, "share": share, **dict(zip(names, column, strict=True))}
-        for (name, share), column in zip(describe_shares(splits), counts.T.tolist(), strict=True)
+        for (name, share), column in zip(shares.items(), counts.T.tolist(), strict=True)
     ]
     for entry in entries:
         if not entry["num_sequences"]:
             total = int(counts[0].sum())
             hint = "pass a larger share to --split, or another --split-seed"
-            if splits.shares is None:
-                hint = f"leave out {entry['name']}: column {quote(splits.by)} has no such value"
+            if entry["share"] is None:
+                by = quote(options.split_by)
+                hint = f"leave out {entry['name']}: column {by} has no such value"
             raise DataError(
                 f"{store.shown_path}: split {quote(entry['name'])} is empty: none of {total:,} "
                 "documents is in it",
                 hint=hint,
             )
     return entries
-
-
-def _count(numbers: np.ndarray, num_splits: int, weights: np.ndarray | None = None) -> np.ndarray:
-    """Count what is in each split, or add up its weights."""
-    found = np.zeros(num_splits, np.int64)
-    size = LIMITS.entries_per_block
-    for start in range(0, len(numbers), size):
-        rows = slice(start, start + size)
-        some = None if weights is None else weights[rows]
-        found += np.bincount(numbers[rows], some, num_splits).astype(np.int64)
-    return found
 
 
 # Notes

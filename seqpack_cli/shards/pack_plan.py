@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from seqpack_cli.batching.options import ResolvedOptions
+from seqpack_cli.batching.order import Rows
 from seqpack_cli.batching.plan import BatchTable, Plan, plan_batches
 from seqpack_cli.batching.rows import round_up
 from seqpack_cli.batching.selection import (
@@ -30,8 +31,7 @@ from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.decode import spell_ids
 from seqpack_cli.tokens.store import TokenStore
 
-BYTES_PER_HASH = 8
-BYTES_PER_NUMBER = 8
+BYTES_PER_NUMBER = 8  # of offsets and hashes
 # Why everything was dropped, where no option says it, and what to type.
 DROPPED = {
     OTHER_SPLITS: "in other splits",
@@ -47,7 +47,7 @@ LOOSER_OPTIONS = {
     "share": "pass a larger --max-passes",
     OTHER_SPLITS: "pass a larger share to --split",
     EMPTY: "look at the documents: seqpack inspect {store}",
-    "overflow": "pass a larger --max-tokens",
+    "overflow": "pass a larger --max-tokens or bucket",
     "last_batch": "pass --last-batch keep",
 }
 
@@ -67,9 +67,11 @@ def plan_store(
         DataError: no batch is left.
     """
     try:
-        counts = found or source.count()
-        pairs, rounds = source.pair_up(), source.rounds
-        plan = plan_batches(source, options, counts, pairs=pairs, rounds=rounds)
+        counts, pairs, both = [found or source.count()], None, source.alignment
+        if both is not None:
+            counts.append(source.count(side=1))
+            pairs = Rows(both.decoder_indices, both.decoder_lengths)
+        plan = plan_batches(source, options, counts, pairs=pairs, rounds=source.rounds)
     except OverlongError as error:
         raise overlong_error(source.sides, options, error) from error
     if plan.num_batches == 0:
@@ -114,29 +116,19 @@ def describe_pad_id(store: TokenStore, options: ResolvedOptions) -> str | None:
 # Bytes
 
 
-def _count_entry_bytes(store: TokenStore) -> tuple[int, int]:
-    """Return the bytes of an id with its columns, and of a row's columns, texts with their mean."""
-    columns = store.columns.values()
-    per_token, per_row = _add_up(columns)
-    if any(column.is_text for column in columns):
-        per_row += -(-_count_text_bytes(store) // len(store))
-    return np.dtype(store.dtype).itemsize + per_token, per_row
-
-
-def _add_up(columns: Collection[Column]) -> tuple[int, int]:
+def _add_up(columns: Collection[Column]) -> list[int]:
     """Return the bytes of the columns' entries per token and per row; of a text its offset."""
     found = [0, 0]
     for column in columns:
-        for name, dtype in column.tensor_dtypes.items():
-            if not column.is_text or name == column.offsets_name:
-                found[not column.is_per_token] += np.dtype(dtype).itemsize
-    return found[0], found[1]
+        dtype = "int64" if column.is_text else column.dtype
+        found[not column.is_per_token] += np.dtype(dtype).itemsize
+    return found
 
 
 def _count_text_bytes(store: TokenStore) -> int:
     """Return the bytes of all texts of a store, and of the headers around them."""
     num_bytes: int = sum(part["files"][2]["bytes"] for part in store.parts)
-    num_bytes -= BYTES_PER_HASH * store.num_documents
+    num_bytes -= BYTES_PER_NUMBER * store.num_documents
     for each in store.folders:
         constants = store.constants[each.number]
         stored = [it for name, it in store.columns.items() if name not in constants]
@@ -157,7 +149,9 @@ def count_bytes(
     """
     num_bytes = np.zeros(len(table), np.int64)
     for number, (side, store) in enumerate(zip(table.sides, sides, strict=True)):
-        per_cell, per_row = _count_entry_bytes(store)
+        per_token, per_row = _add_up(store.columns.values())
+        if any(column.is_text for column in store.columns.values()):
+            per_row += -(-_count_text_bytes(store) // len(store))
         counts = {
             "data_offsets": side.num_cells,
             "sequence_offsets": side.num_rows,
@@ -166,8 +160,10 @@ def count_bytes(
         num_bytes += per_row * side.num_rows
         geometry = find_geometry(options, is_decoder=number > 0)
         for name in ARRAYS[options.layout]({}, geometry).tensor_names:
-            size = per_cell if name == "data" else BYTES_PER_NUMBER
-            num_bytes += size * counts[OFFSETS_OF[name]] if name in OFFSETS_OF else size
+            size = BYTES_PER_NUMBER
+            if name == "data":
+                size = np.dtype(store.dtype).itemsize + per_token
+            num_bytes += size * counts.get(OFFSETS_OF.get(name, ""), 1)
     return num_bytes
 
 
@@ -202,15 +198,14 @@ def cut_shards(table: BatchTable, sizes: np.ndarray, shard_bytes: int) -> list[i
     """
     # Bytes and batches before each row of the table, and those of the whole table.
     ends, offsets = to_offsets(sizes * table.counts), to_offsets(table.counts)
+    sizes = np.append(sizes, 1)  # behind the end
     cuts, num_batches, filled = [0], table.num_batches, 0
     while cuts[-1] < num_batches:
         full = filled + shard_bytes
         row = int(np.searchsorted(ends, full, "right")) - 1
-        end = num_batches
-        if row < len(sizes):
-            end = int(offsets[row]) + (full - int(ends[row])) // int(sizes[row])
-        cuts.append(max(end, cuts[-1] + 1))
-        row = min(int(np.searchsorted(offsets, cuts[-1], "right")) - 1, len(sizes) - 1)
+        end = int(offsets[row]) + (full - int(ends[row])) // int(sizes[row])
+        cuts.append(min(max(end, cuts[-1] + 1), num_batches))
+        row = int(np.searchsorted(offsets, cuts[-1], "right")) - 1
         filled = int(ends[row]) + (cuts[-1] - int(offsets[row])) * int(sizes[row])
     return cuts
 
@@ -226,39 +221,26 @@ def overlong_error(
     Args:
         sides: the stores of each side.
     """
-    test, index, lengths = error.test, error.index, error.lengths
-    store = sides[test.side or 0]
-    place = f"{store.shown_path}: sequence {index} ({_spell_place(store, index)})"
-    if test.side is None:
-        found = " and ".join(f"{length:,}" for length in lengths)
-        allowed = f"--max-tokens allows {test.limit:,} together with --count sum"
-        cure = "pass a larger --max-tokens"
-        if test.option == "--buckets":
-            allowed, cure = "no bucket holds both", "add a larger bucket"
+    test, index, store = error.test, error.index, sides[0]
+    origin = store.locate(index)
+    document = f"{origin.source}:{origin.record}"
+    if len(store.folders) > 1:
+        document = f"{origin.store}: {document}"
+    place = f"{store.shown_path}: sequence {index} ({document})"
+    found = " and ".join(f"{length:,}" for length in error.lengths)
+    if len(sides) > 1:
         return OptionError(
-            f"{place} has {found} tokens on its two sides, {allowed}",
-            hint=f"{cure}, or drop such pairs with --overflow drop",
+            f"{place} has {found} tokens on its two sides, more than {test.option} allows",
+            hint=f"increase {test.option}, drop such pairs with --overflow drop, or cut long "
+            "documents with tokenize --max-length N --overflow truncate",
         )
     cure = "add a bucket of" if test.option == "--buckets" else f"pass {test.option}"
     multiple = max(options.pad_to_multiple, options.align_sequences)  # one of them is 1
-    needed = int(round_up(np.array(lengths[test.side]), multiple))
+    needed = int(round_up(np.array(error.lengths[0]), multiple))
     hint = f"{cure} {needed}, drop longer ones with --overflow drop, or split them with "
     hint += "--overflow split" if options.shares_rows else f"tokenize --max-length {test.limit}"
-    if len(sides) > 1:
-        cure = "add a larger bucket" if test.option == "--buckets" else "pass a larger --max-tokens"
-        hint = f"{cure}, drop such pairs with --overflow drop, or cut long documents with "
-        hint += f"tokenize --max-length {test.limit} --overflow truncate"
-    return OptionError(
-        f"{place} has {lengths[test.side]:,} tokens, {test.option} allows {test.limit:,}",
-        hint=hint,
-    )
-
-
-def _spell_place(store: TokenStore, index: int) -> str:
-    """Return the source and the record of a sequence, after its store if there are several."""
-    origin = store.locate(index)
-    place = f"{origin.source}:{origin.record}"
-    return f"{origin.store}: {place}" if len(store.folders) > 1 else place
+    allowed = f"{test.option} allows {test.limit:,}"
+    return OptionError(f"{place} has {found} tokens, {allowed}", hint=hint)
 
 
 def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOptions) -> DataError:
@@ -268,15 +250,14 @@ def no_batch_error(sides: Sequence[TokenStore], plan: Plan, options: ResolvedOpt
         sides: the stores of each side.
     """
     dropped = dict[str, int]()  # a document that is empty on one side is counted on the other
-    for side in (plan.decoder, plan):
-        if side is not None:
-            dropped |= {name: number for name, (number, _) in side.left_out.items() if number}
+    for counts in reversed(plan.counts):
+        dropped |= {name: number for name, (number, _) in counts.left_out.items() if number}
     place, name = sides[0].shown_path, options.split_name
     if name is not None and len(dropped) > 1:
         place = f"{place}: split {quote(name)}"
         dropped.pop(OTHER_SPLITS, None)
     reasons = [f"{number:,} {_explain(reason, options)[0]}" for reason, number in dropped.items()]
-    most = max(dropped, key=dropped.__getitem__, default="drop_shorter")
+    most = max(dropped, key=dropped.__getitem__)
     store = sides[most.startswith(PREFIX)].folders[0]
     _, hint = _explain(most, options)
     return DataError(
@@ -291,8 +272,4 @@ def _explain(reason: str, options: ResolvedOptions) -> tuple[str, str]:
     if name == PASSES and options.share is not None:
         name = "share"
     option = f"by --{name.replace('_', '-')}" + (f" ({side})" if side else "")
-    hint, keys, most = LOOSER_OPTIONS[name], options.keys, options.max_tokens
-    is_key = keys is not None and (most is None or len(keys[0]) > 1 or keys[-1][0] <= most)
-    if name == "overflow" and is_key:
-        hint = "add a larger bucket"
-    return DROPPED.get(name, option).format(side=side), hint
+    return DROPPED.get(name, option).format(side=side), LOOSER_OPTIONS[name]

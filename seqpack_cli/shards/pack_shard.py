@@ -17,7 +17,7 @@ import numpy as np
 
 from seqpack_cli.batching.options import DECODER, LAYOUTS, ResolvedOptions
 from seqpack_cli.batching.order import LengthsChangedError, sort_within_batches
-from seqpack_cli.batching.plan import Plan, ShardRows
+from seqpack_cli.batching.plan import BatchTable, Plan, ShardRows
 from seqpack_cli.batching.rows import INTO_NEXT
 from seqpack_cli.batching.selection import SourceCounts
 from seqpack_cli.errors import FolderError
@@ -179,14 +179,14 @@ def make_shard(
         sides.append((decoder, order_decoder(rows, manifest["layout"])))
     arrays: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
-    counted = count_rows(task)
+    counted = [count_rows(table) for table in task.rows.table.sides]
     for (own, of_side), store, counts in zip(sides, source.sides, counted, strict=True):
         arrays |= name_tensors(_lay_out(store, of_side, own, counts), own.get(SIDE))
         metadata |= describe_shard(own, own.get(SIDE))
     path = setup.folder / task.file_name
     written = write_tensor_file(path, arrays, metadata)
-    others = counted[1] if len(counted) > 1 else None
-    known = {"name": path.name, **written, **counted[0], "decoder": others}
+    first, *others = counted
+    known = {"name": path.name, **written, **first, "decoder": others[0] if others else None}
     receipt = {name: known[name] for name in SHARD_FIELDS}
     write_receipt(setup.folder, task.receipt_name, receipt)
     return (task.split, task.number), receipt
@@ -225,43 +225,41 @@ def _lay_out(
     counts["stores"] = count_of_stores([each.num_sequences for each in store.folders], tensors)
     num_cells = int(tensors["data_offsets"][-1])
     tokens_per_cell = counts["num_tokens"] / num_cells
+    slices = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
 
-    def watch_ids() -> Iterator[np.ndarray]:
-        cells = laid_out.iter_data(StoreRows(store, rows).fill, store.dtype, manifest["pad_id"])
-        for piece in chain.from_iterable(map(iter_pieces, cells)):
-            yield piece
-            advance(round(len(piece) * tokens_per_cell))
+    def read(dtype: str, fill: int, column: str | None = None) -> Tensor:
+        fill_rows = functools.partial(fill_cells, store, slices, column=column)
 
-    def watch_column(column: Column) -> Iterator[np.ndarray]:
-        read = StoreRows(store, rows, column=column).fill
-        for piece in laid_out.iter_data(read, column.dtype, column.fill):
-            if column.name == TARGETS:
-                counts[NUM_TARGETS] += int(np.count_nonzero(piece))  # padding is 0
-            yield piece
+        def watch() -> Iterator[np.ndarray]:
+            cells = laid_out.iter_data(fill_rows, dtype, fill)
+            for piece in chain.from_iterable(map(iter_pieces, cells)):
+                if column == TARGETS:
+                    counts[NUM_TARGETS] += int(np.count_nonzero(piece))  # padding is 0
+                yield piece
+                if column is None:
+                    advance(round(len(piece) * tokens_per_cell))
+
+        return Tensor(dtype, num_cells, watch())
 
     arrays = {name: Tensor.of(array) for name, array in tensors.items()}
     for column in store.columns.values():
         if column.is_per_token:
-            arrays[column.tensor_name] = Tensor(column.dtype, num_cells, watch_column(column))
+            arrays[column.tensor_name] = read(column.dtype, column.fill, column.name)
         else:
             values = read_values(store, tensors["original_indices"], column.name)
             found = column.make_arrays(values)
             arrays |= {name: Tensor.of(array) for name, array in found.items()}
-    arrays["data"] = Tensor(store.dtype, num_cells, watch_ids())
+    arrays["data"] = read(store.dtype, manifest["pad_id"])
     return arrays
 
 
-def count_rows(task: ShardTask) -> list[dict[str, Any]]:
-    """Return the counts of each side of a shard that follow from the plan."""
-    counted = []
-    for table in task.rows.table.sides:
-        counts = {"num_batches": table.num_batches}
-        for name in SUMS:
-            counts[name] = table.add_up(getattr(table, name))
-        counts["num_padding_cells"] = table.add_up(table.num_cells) - counts["num_tokens"]
-        counts["longest"] = int(table.longest.max())
-        counted.append(counts)
-    return counted
+def count_rows(table: BatchTable) -> dict[str, Any]:
+    """Return the counts of one side of a shard that follow from the plan."""
+    counts: dict[str, Any] = {"num_batches": table.num_batches}
+    counts |= {name: table.add_up(getattr(table, name)) for name in SUMS}
+    counts["num_padding_cells"] = table.add_up(table.num_cells) - counts["num_tokens"]
+    counts["longest"] = int(table.longest.max())
+    return counts
 
 
 def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarray]) -> int:
@@ -274,26 +272,22 @@ def count_targets(columns: Mapping[str, Column], tensors: Mapping[str, np.ndarra
 # Reading rows
 
 
-class StoreRows:
-    """The ids of planned rows, read from the store.
+def fill_cells(
+    store: TokenStore,
+    rows: Slices,
+    cells: np.ndarray,
+    begins: np.ndarray,
+    *,
+    column: str | None = None,
+) -> None:
+    """Copy the ids of each row to its own place in cells.
 
     Args:
         column: read this column, which has an entry per token, instead of the ids.
     """
-
-    def __init__(
-        self, store: TokenStore, rows: ShardRows | Slices, *, column: Column | None = None
-    ) -> None:
-        if isinstance(rows, ShardRows):
-            rows = Slices(rows.indices, rows.lengths.astype(np.int64), rows.piece_starts)
-        self._store, self._rows, self._column = store, rows, column
-
-    def fill(self, cells: np.ndarray, begins: np.ndarray) -> None:
-        """Copy the ids of each row to its own place in cells."""
-        name = None if self._column is None else self._column.name
-        copy_rows(self._store, self._rows, cells, begins, column=name)
-        if name is None:  # the values of a column were checked when they were read
-            check_store_ids(cells, self._store)
+    copy_rows(store, rows, cells, begins, column=column)
+    if column is None:  # the values of a column were checked when they were read
+        check_store_ids(cells, store)
 
 
 def find_rows(planned: Plan, source: Selection) -> ShardRows:
@@ -315,12 +309,12 @@ def find_rows(planned: Plan, source: Selection) -> ShardRows:
     following = Slices(rows.indices[goes_on], np.ones(len(goes_on), np.int64), after)
     places = np.arange(len(goes_on))
     ids = np.zeros(len(goes_on), store.dtype)
-    StoreRows(store, following).fill(ids, places)
+    fill_cells(store, following, ids, places)
     next_ids = np.full(len(rows.indices), -1, np.int64)
     next_ids[goes_on] = ids
     if TARGETS in store.columns:
         targets = np.zeros(len(goes_on), store.columns[TARGETS].dtype)
-        StoreRows(store, following, column=store.columns[TARGETS]).fill(targets, places)
+        fill_cells(store, following, targets, places, column=TARGETS)
         next_ids[goes_on[targets == 0]] = -1
     return replace(rows, next_ids=next_ids)
 

@@ -28,10 +28,8 @@ from seqpack_cli.batching.options import (
     DECODER,
     ENCODER,
     SIDES,
-    Condition,
     PackOptions,
     ResolvedOptions,
-    Splits,
     parse_condition,
     parse_number,
     parse_numbers,
@@ -39,7 +37,7 @@ from seqpack_cli.batching.options import (
     spell_number,
     spell_numbers,
 )
-from seqpack_cli.batching.plan import PairLengths, list_fits
+from seqpack_cli.batching.plan import list_fits
 from seqpack_cli.batching.selection import (
     EMPTY,
     NO_TARGET,
@@ -48,16 +46,16 @@ from seqpack_cli.batching.selection import (
     WHERE,
     LengthCounts,
     SourceCounts,
+    Tally,
     add_up,
     assign_splits,
     count_lengths,
-    count_rounds,
     count_visits,
-    find_first_rounds,
     find_passes,
     is_in_round,
     join_counts,
     list_length_tests,
+    mix,
     tally,
 )
 from seqpack_cli.errors import MAX_LISTED_ITEMS, DataError, OptionError, join_items, quote
@@ -115,15 +113,7 @@ class Selection:
         ]
         self.store = self.sides[0]
         self._tests = list(self._make_tests(store, *sides[-1], find_split))
-        names = [str(each.path) for each in store.folders]
-        self.passes = tuple(passes or find_store_passes(options, names, self._count_tokens))
-
-    def pair_up(self) -> PairLengths | None:
-        """Return the decoder's side of all pairs, with its counts; None for single sequences."""
-        if self.alignment is None:
-            return None
-        found = self.alignment
-        return PairLengths(found.decoder_indices, found.decoder_lengths, self.count(side=1))
+        self.passes = tuple(passes or self._choose_passes())
 
     def with_seed(self, seed: int) -> Selection:
         """Return the same selection with the fractions of passes and the rounds of another seed.
@@ -143,16 +133,32 @@ class Selection:
     @cached_property
     def rounds(self) -> Sequence[Selection]:
         """The sources that are planned one by one; the source itself if it is the only one."""
-        num_rounds = count_rounds(self.passes)
-        return [self] if num_rounds == 1 else list(self._iter_rounds(num_rounds))
+        num_rounds = max(1, *map(math.ceil, self.passes))  # the most visits of a document
+        if num_rounds == 1:
+            return [self]
+
+        @functools.cache  # 4 bytes for each sequence
+        def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
+            hashes = mix(self.store.part_hashes(number), self.options.seed, "rounds")
+            first_rounds = (hashes % np.uint64(num_rounds)).astype(np.int16)
+            visits = self.find_visits(number).astype(np.int16)
+            return self.store.spread(number, first_rounds), visits
+
+        def make_test(place: int) -> PartTest:
+            return lambda number: is_in_round(*find_turns(number), place, num_rounds)
+
+        rounds = [copy.copy(self) for _ in range(num_rounds)]
+        for place, found in enumerate(rounds):  # in one pass each, whose test is the round
+            found._tests = [(PASSES, make_test(place))]
+            found.passes = (ONE_PASS,) * len(self.passes)
+        return rounds
 
     @property
     def lengths(self) -> np.ndarray:
         """The lengths of all sequences, int32[N]."""
         if self.is_whole:
             return self.store.lengths
-        parts = map(self.part_lengths, range(self.store.num_parts))
-        return np.concatenate([np.empty(0, np.int32), *parts])
+        return np.concatenate([self.part_lengths(it) for it in range(self.store.num_parts)])
 
     def part_lengths(self, number: int) -> np.ndarray:
         """Return the lengths of one part, int32."""
@@ -172,31 +178,30 @@ class Selection:
         numbers = range(self.store.num_parts)[first:last]
         if self.is_whole:
             return SourceCounts(count_lengths(map(self.store.part_lengths, numbers)))
-        kept, repeated = list[LengthCounts](), (0, 0)
-        left_out = {reason: (0, 0) for reason, _ in self._tests}
-        if self.options.has_passes:
-            left_out[PASSES] = 0, 0
+        counts = SourceCounts.join([self._count_part(number, side) for number in numbers])
         if self.alignment is not None:  # of which this side alone has a sequence
             lone = self.alignment.lone_lengths if side else np.empty(0, np.int32)
-            left_out[f"{ENCODER}.{EMPTY}"] = tally(lone)
-        for number in numbers:
-            lengths, passes = self._part_sides(number)[side], self._find_passes(number)
-            is_left = np.ones(len(lengths), bool)
-            for reason, test in self._tests:
-                is_taken = test(number)
-                found = tally(lengths * (is_left & ~is_taken))
-                left_out[reason] = add_up([left_out[reason], found])
-                is_left &= is_taken
-            visits = is_left.view(np.uint8)
-            if passes != ONE_PASS:
-                visits = self.find_visits(number)
-                found = tally(lengths * (is_left & (visits == 0)))
-                left_out[PASSES] = add_up([left_out[PASSES], found])
-                more = np.maximum(visits - 1, 0, dtype=np.int64)
-                repeated = add_up([repeated, (int(more.sum()), int(more @ lengths))])
-            for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
-                some = count_lengths([lengths * (visits == times)])
-                kept.append(LengthCounts(some.lengths, some.counts * times))
+            counts.left_out[f"{ENCODER}.{EMPTY}"] = tally(lone)
+        return counts
+
+    def _count_part(self, number: int, side: int) -> SourceCounts:
+        lengths, passes = self._part_sides(number)[side], self._find_passes(number)
+        is_left, left_out = np.ones(len(lengths), bool), dict[str, Tally]()
+        for reason, test in self._tests:
+            is_taken = test(number)
+            found = tally(lengths * (is_left & ~is_taken))
+            left_out[reason] = add_up([found, left_out.get(reason, (0, 0))])
+            is_left &= is_taken
+        visits, repeated = is_left.view(np.uint8), (0, 0)
+        if self.options.has_passes:
+            visits = self.find_visits(number)
+            left_out[PASSES] = tally(lengths * (is_left & (visits == 0)))
+            more = np.maximum(visits - 1, 0, dtype=np.int64)
+            repeated = int(more.sum()), int(more @ lengths)
+        kept = list[LengthCounts]()
+        for times in range(max(math.floor(passes), 1), math.ceil(passes) + 1):
+            some = count_lengths([lengths * (visits == times)])
+            kept.append(LengthCounts(some.lengths, some.counts * times))
         return SourceCounts(join_counts(kept), left_out, repeated)
 
     def _make_tests(
@@ -207,10 +212,10 @@ class Selection:
         find_split: PartSplits | None,
     ) -> Iterator[tuple[str, PartTest]]:
         """Yield why sequences are left out, and the test of those that are not, in their order."""
-        options, splits, num_sides = self.options, parse_splits(self.options), len(self.sides)
-        if splits is not None and options.split_name is not None:
-            find = find_split or make_splitter(store, splits)
-            wanted = splits.names.index(options.split_name)
+        options, num_sides = self.options, len(self.sides)
+        if options.split_name is not None:
+            find = find_split or make_splitter(store, options)
+            wanted = [*options.split_shares].index(options.split_name)
             yield OTHER_SPLITS, self._remember(lambda number: find(number) == wanted)
         if self.alignment is not None:
             yield f"{DECODER}.{EMPTY}", lambda number: self._part_sides(number)[1] > 0
@@ -255,53 +260,35 @@ class Selection:
 
     def _remember(self, test: PartTest) -> PartTest:
         """Return a test that is evaluated once for each part: 1 bit for each sequence is kept."""
-        bits: dict[int, np.ndarray] = {}
-
-        def find(number: int) -> np.ndarray:
-            if number not in bits:
-                bits[number] = np.packbits(test(number))
-            count = int(self.part_offsets[number + 1] - self.part_offsets[number])
-            return np.unpackbits(bits[number], count=count).view(bool)
-
-        return find
+        find_bits = functools.cache(lambda number: np.packbits(test(number)))
+        sizes = np.diff(self.part_offsets)
+        return lambda number: np.unpackbits(find_bits(number), count=sizes[number]).view(bool)
 
     def _find_passes(self, number: int) -> Fraction:
         return self.passes[self.store.folder_of(number).number]
 
     def _find_taken(self, number: int) -> np.ndarray:
         """Return which sequences of a part every test takes, bool."""
-        is_taken = np.ones(int(np.diff(self.part_offsets)[number]), bool)
+        is_taken = np.ones(len(self.store.part_lengths(number)), bool)
         for _, test in self._tests:
             is_taken &= test(number)
         return is_taken
 
-    def _iter_rounds(self, num_rounds: int) -> Iterator[Selection]:
-        """Yield what is visited in each round: a selection in one pass, whose test is the round."""
-
-        @functools.cache  # 4 bytes for each sequence
-        def find_turns(number: int) -> tuple[np.ndarray, np.ndarray]:
-            hashes = self.store.part_hashes(number)
-            first_rounds = find_first_rounds(hashes, num_rounds, self.options.seed)
-            visits = self.find_visits(number).astype(np.int16)
-            return self.store.spread(number, first_rounds), visits
-
-        def make_test(place: int) -> PartTest:
-            return lambda number: is_in_round(*find_turns(number), place, num_rounds)
-
-        for place in range(num_rounds):
-            found = copy.copy(self)
-            found._tests = [(PASSES, make_test(place))]
-            found.passes = (ONE_PASS,) * len(self.passes)
-            yield found
-
-    def _count_tokens(self) -> list[int]:
-        """Count the tokens of each store that may be visited."""
-
-        def count(number: int) -> int:
-            lengths = self.store.part_lengths(number) * self._find_taken(number)
-            return int(lengths.sum(dtype=np.int64))
-
-        return [sum(map(count, folder.parts)) for folder in self.store.folders]
+    def _choose_passes(self) -> list[Fraction]:
+        """Return the passes of each store; raise OptionError if one has no token for its share."""
+        options, folders = self.options, self.store.folders
+        if not options.has_passes:
+            return [ONE_PASS] * len(folders)
+        numbers = parse_numbers(options.share or options.passes or "", "--share")
+        found = [numbers.get(str(each.number + 1), ONE_PASS) for each in folders]
+        if options.share is None:
+            return found
+        shares = {str(each.path): share for each, share in zip(folders, found, strict=True)}
+        tokens = [
+            sum(tally(self.store.part_lengths(it) * self._find_taken(it))[1] for it in each.parts)
+            for each in folders
+        ]
+        return find_passes(tokens, shares, parse_number(options.max_passes or "1"))
 
 
 def list_own_options(options: PackOptions, num_sides: int) -> list[PackOptions]:
@@ -321,51 +308,47 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
     Raises:
         OptionError: it names no column, or compares it with what it cannot hold.
     """
-    condition = parse_condition(text.lstrip().removeprefix(prefix))
-    name, operator, column = condition.name, condition.operator, store.columns.get(condition.name)
-    hint, subject = f"seqpack inspect {store.path} shows the columns and their values", ""
+    name, operator, value, is_built_in = parse_condition(text.lstrip().removeprefix(prefix))
+    column = store.columns.get(name)
+    hint = f"seqpack inspect {store.path} shows the columns and their values"
     if not store.columns:
         hint = f"pass --keep {shlex.quote(name)} to tokenize"
-    if column is not None and operator not in EQUALITY and not column.is_ordered:
+    if is_built_in or column is None:
+        hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
+    elif operator not in EQUALITY and not column.is_ordered:
         field = shlex.quote(name)
         hint = f"to compare numbers, pass --keep {field}:int or --keep {field}:float to tokenize"
-    if condition.is_built_in or column is None:
-        hint = BUILT_IN_HINTS.get(f"@{name.removeprefix('@')}", hint)
     try:
-        if condition.is_built_in and name == "@source":
-            return _test_source(store, condition)
-        if condition.is_built_in:
-            subject = "@length "
-            test = make_integer_test(operator, condition.value)
+        if is_built_in and name == "@source":
+            return _test_source(store, operator, value)
+        if is_built_in:
+            test = make_integer_test(operator, value)
             return lambda number: test(store.part_lengths(number))
         if column is None:
             columns = join_items(map(quote, store.columns)) or "none"
             raise ValueError(f"{store.shown_path} has no column {quote(name)} (found: {columns})")
-        test = column.make_test(operator, condition.value)
+        test = column.make_test(operator, value)
         return lambda number: test(store.part_column(number, name))
     except ValueError as error:
-        raise OptionError(f"--where {quote(text)}: {subject}{error}", hint=hint) from error
+        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
 
 
-def _test_source(store: TokenStore, condition: Condition) -> PartTest:
+def _test_source(store: TokenStore, operator: str, value: str) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it; `*` is any characters."""
-    if condition.operator not in EQUALITY:
-        raise ValueError(f"@source is a path: found {condition.operator}, expected = or !=")
-    sources = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
-    pattern = re.sub(r"([?[])", r"[\1]", condition.value)
-    is_match = np.array([fnmatch.fnmatchcase(source["path"], pattern) for _, source in sources])
+    if operator not in EQUALITY:
+        raise ValueError(f"@source is a path: found {operator}, expected = or !=")
+    both = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
+    firsts = np.array([first + source["first_document"] for first, source in both])
+    paths = [source["path"] for _, source in both]
+    pattern = re.sub(r"([?[])", r"[\1]", value)
+    is_match = np.array([fnmatch.fnmatchcase(path, pattern) for path in paths])
     if not is_match.any():
-        paths = join_items(quote(source["path"]) for _, source in sources)
-        raise ValueError(f"no source is {quote(condition.value)} (found: {paths})")
-    firsts = np.array([first + source["first_document"] for first, source in sources])
-    is_taken: np.ndarray = is_match == (condition.operator == "=")
-
-    def test(number: int) -> np.ndarray:
-        places = np.searchsorted(firsts, store.number_documents(number), "right") - 1
-        found: np.ndarray = is_taken[places]
-        return found
-
-    return test
+        found = join_items(map(quote, paths))
+        raise ValueError(f"no source is {quote(value)} (found: {found})")
+    is_taken = is_match == (operator == "=")
+    return lambda number: is_taken[
+        np.searchsorted(firsts, store.number_documents(number), "right") - 1
+    ]
 
 
 # Targets: tokens with 1 in the column of that name; every token, if there is none or it is dropped
@@ -404,7 +387,7 @@ def make_targets_test(store: TokenStore, options: PackOptions) -> PartTest | Non
 # Splits: of documents, by their hashes or by the values of a column
 
 
-def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
+def make_splitter(store: TokenStore, options: PackOptions) -> PartSplits:
     """Return the function that finds the split of each sequence of a part.
 
     It raises DataError for a value that names no split.
@@ -412,46 +395,40 @@ def make_splitter(store: TokenStore, splits: Splits) -> PartSplits:
     Raises:
         OptionError: `--split-by` names no column, or one that documents have no single value of.
     """
-    name, shares, place = splits.by, splits.shares or (), f"--split-by {splits.by}"
+    splits, name, place = parse_splits(options), options.split_by, f"--split-by {options.split_by}"
+    shares, seed = [it for it in splits.values() if it is not None], options.split_seed
     if name is None:
         return lambda number: store.spread(
-            number, assign_splits(store.part_hashes(number), shares, splits.seed)
+            number, assign_splits(store.part_hashes(number), shares, seed)
         )
-    if name == OVERLAP:
+    column = store.columns.get(name)
+    if name == OVERLAP or (column and column.is_per_token):
         raise OptionError(
-            f"{place}: differs between the pieces of a document, expected one value per document",
+            f"{place}: differs within a document, expected one value per document",
             hint="split by another column, or by documents: leave out --split-by",
         )
-    if name not in store.columns:
-        what = f"column {quote(name)} differs between the stores, so it cannot be used"
-        hint = f"tokenize all stores with the same --keep {name}"
-        lacking = next((it for it in store.folders if name not in it.columns), None)
-        if lacking is not None:
-            columns = join_items(map(quote, lacking.columns)) or "none"
-            what = f"{lacking.path} has no such column (found: {columns})"
-            hint = "split by a column that every store has, or by documents: leave out --split-by"
-            if len(store.folders) == 1 and not name.startswith("@"):
-                hint = f"pass --keep {name} to tokenize"
-        raise OptionError(f"{place}: {what}", hint=hint)
-    column = store.columns[name]
-    if column.is_per_token:
-        raise OptionError(f"{place}: has a value per token, expected one per sequence")
+    if column is None:
+        columns = join_items(map(quote, store.columns)) or "none"
+        raise OptionError(
+            f"{place}: {store.shown_path} has no such column (found: {columns})",
+            hint=f"pass --keep {name} to tokenize, or leave out --split-by",
+        )
 
     def find(number: int) -> np.ndarray:
         values = store.part_column(number, name)
         found: np.ndarray
-        if splits.shares is not None:
+        if shares:
             hashes, numbers = hash_values(column, values)
-            found = assign_splits(hashes, shares, splits.seed)[numbers]
+            found = assign_splits(hashes, shares, seed)[numbers]
             return found
         texts, numbers = _spell_distinct(column, values)
-        number_of = {split: number for number, split in enumerate(splits.names)}
+        number_of = {split: number for number, split in enumerate(splits)}
         found = np.array([number_of.get(text, NO_SPLIT) for text in texts], np.int16)[numbers]
         if missing := [texts[place] for place in np.unique(numbers[found == NO_SPLIT])]:
-            names = ",".join((*splits.names, *missing[:MAX_LISTED_ITEMS]))
+            names = ",".join((*splits, *missing[:MAX_LISTED_ITEMS]))
             raise DataError(
                 f"{store.shown_path}: column {quote(name)} has {join_items(map(quote, missing))}, "
-                f"expected the names of splits: {join_items(splits.names)}",
+                f"expected the names of splits: {join_items(splits)}",
                 hint=f"write --split {names}, or give each split a share, such as "
                 "train=0.9,test=0.1",
             )
@@ -501,56 +478,29 @@ def name_by_position(options: ResolvedOptions, names: Sequence[str]) -> Resolved
     text, found = getattr(options, field), dict[int, Fraction]()
     if text is None:
         return options
-    numbers = parse_numbers(text, f"--{field}")
-    positions = [str(place) for place in range(1, len(names) + 1)]
-    for name, number in numbers.items():
-        if name not in (*names, *positions):
+    places = {str(place): place for place in range(1, len(names) + 1)}
+    places |= {name: place for place, name in enumerate(names, 1)}
+    for name, number in parse_numbers(text, f"--{field}").items():
+        place = places.get(name, 0)
+        if not place:
             raise OptionError(
                 f"--{field}: no store is named {quote(name)} (found: "
                 f"{join_items(map(quote, names))})",
                 hint=f"name a store by its folder, or by its position from 1 to {len(names)}",
             )
-        place = (names if name in names else positions).index(name)
         if place in found:
             raise OptionError(
-                f"--{field}: found {quote(name)} for store {place + 1}, {quote(names[place])}, "
+                f"--{field}: found {quote(name)} for store {place}, {quote(names[place - 1])}, "
                 "expected each store once",
                 hint=f"leave out {name}={spell_number(number)}",
             )
         found[place] = number
-    missing = [name for place, name in enumerate(names) if place not in found]
+    missing = [name for place, name in enumerate(names, 1) if place not in found]
     if missing and options.share is not None:
         raise OptionError(
             f"--share: no share for {join_items(map(quote, missing))}, expected one for each store",
             hint=f"pass smaller shares, with {missing[0]}=rest for what they leave",
         )
-    spelled = spell_numbers({positions[place]: found[place] for place in sorted(found)})
+    spelled = spell_numbers({str(place): found[place] for place in sorted(found)})
     changed: dict[str, Any] = {field: spelled}
     return replace(options, **changed)
-
-
-def find_store_passes(
-    options: ResolvedOptions, names: Sequence[str], count_tokens: Callable[[], Sequence[int]]
-) -> list[Fraction]:
-    """Return the passes of each store.
-
-    Args:
-        options: with stores named by position.
-        names: of the stores, for messages.
-        count_tokens: returns the tokens of each store that can be packed.
-
-    Raises:
-        OptionError: a store has no share, or no tokens for it.
-    """
-    positions = [str(place) for place in range(1, len(names) + 1)]
-    if not options.has_passes:
-        return [ONE_PASS] * len(names)
-    if options.share is None:
-        passes = parse_numbers(options.passes or "", "--passes")
-        return [passes.get(position, ONE_PASS) for position in positions]
-    shares = parse_numbers(options.share, "--share")
-    if {*shares} != {*positions}:
-        raise OptionError(f"--share {quote(options.share)}: not a share for each store")
-    most = ONE_PASS if options.max_passes is None else parse_number(options.max_passes)
-    of_names = {name: shares[position] for name, position in zip(names, positions, strict=True)}
-    return find_passes(count_tokens(), of_names, most)

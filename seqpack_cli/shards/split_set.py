@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from seqpack_cli.batching.options import Splits, parse_splits, spell_number
 from seqpack_cli.errors import FolderError, quote
 from seqpack_cli.files.json_files import Kind
 from seqpack_cli.files.manifest import FORMAT_OF_SPLITS, MANIFEST_NAME, OpenedFolder, read_manifest
@@ -42,18 +42,13 @@ SPLIT_FIELDS: dict[str, Kind] = {
 }
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class SplitSet:
     """The splits of one or more token stores, each a shard set."""
 
-    def __init__(
-        self, path: Place, manifest: dict[str, Any], digest: str, *, check_present: bool = True
-    ) -> None:
-        self.folder = OpenedFolder(path, digest)
-        self.manifest = manifest
-        self.splits: Mapping[str, ShardSet] = {
-            entry["name"]: _open_split(path, manifest, entry, check_present=check_present)
-            for entry in manifest["splits"]
-        }
+    folder: OpenedFolder
+    manifest: dict[str, Any]
+    splits: Mapping[str, ShardSet]
 
     @property
     def path(self) -> Place:
@@ -85,39 +80,23 @@ def open_splits(path: Place, *, check_present: bool = True) -> SplitSet:
         check_all_fields(entry, SPLIT_FIELDS, source)
     pairs = manifest["decoder_stores"] is not None
     options = parse_options(manifest["options"], source, pairs=pairs)
-    splits = parse_splits(options)
-    shares = None if splits is None else [*describe_shares(splits)]
     # So the names of splits are plain names of folders.
     found = [(entry["name"], entry["share"]) for entry in manifest["splits"]]
     by = manifest["split_seed"], manifest["split_by"]
-    if found != shares or by != (options.split_seed, options.split_by):
+    if found != [*options.split_shares.items()] or by != (options.split_seed, options.split_by):
         raise contradiction(source, f"its options have other splits than {quote(found)}")
     manifest["options"] |= record_options(options)
-    return SplitSet(path, manifest, digest, check_present=check_present)
-
-
-def describe_shares(splits: Splits) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each split and its share as text, None if its name is a column's value."""
-    shares = splits.shares or [None] * len(splits.names)
-    for name, share in zip(splits.names, shares, strict=True):
-        yield name, None if share is None else spell_number(share)
-
-
-def _open_split(
-    path: Place, manifest: dict[str, Any], entry: dict[str, Any], *, check_present: bool
-) -> ShardSet:
-    folder = path / entry["name"]
-    if folder.is_symlink():
-        raise FolderError(f"{folder}: a link, expected the folder of a split")
-    shards = open_shards(folder, check_present=check_present)
-    options = {**manifest["options"], "split_name": entry["name"]}
-    is_same = shards.manifest["options"].items() <= options.items()
-    of_sides = [side.manifest["stores"] for side in shards.sides]
-    named = [manifest[field] for field in FIELDS_OF_SIDES if manifest[field] is not None]
-    digests = [[[it["blake3"] for it in side] for side in sides] for sides in (of_sides, named)]
-    if shards.folder.digest != entry["blake3"] or not is_same or digests[0] != digests[1]:
-        raise FolderError(
-            f"{shards.path}: not the shards that {path / MANIFEST_NAME} names",
-            hint="they were replaced: run the same pack --split again with --overwrite",
-        )
-    return shards
+    splits = dict[str, ShardSet]()
+    for entry in manifest["splits"]:
+        folder = path / entry["name"]
+        if folder.is_symlink():
+            raise FolderError(f"{folder}: a link, expected the folder of a split")
+        shards = splits[entry["name"]] = open_shards(folder, check_present=check_present)
+        own = {**manifest["options"], "split_name": entry["name"]}
+        is_same = shards.manifest["options"].items() <= own.items()
+        if shards.folder.digest != entry["blake3"] or not is_same:
+            raise FolderError(
+                f"{folder}: not the shards that {source} names",
+                hint="they were replaced: run the same pack --split again with --overwrite",
+            )
+    return SplitSet(OpenedFolder(path, digest), manifest, splits)

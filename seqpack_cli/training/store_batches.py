@@ -20,7 +20,6 @@ from seqpack_cli.batching.options import (
     DEFAULT_BATCH_SIZE,
     PackOptions,
     ResolvedOptions,
-    parse_splits,
 )
 from seqpack_cli.errors import OptionError
 from seqpack_cli.ranges import to_offsets
@@ -187,9 +186,8 @@ def _resolve(options: PackOptions, dataset: StoreDataset) -> ResolvedOptions:
             "StoreBatches plans new ones for each epoch",
             hint="pack the store with the same options, and open the shards with ShardDataset",
         )
-    splits = parse_splits(resolved)
-    if splits is not None and resolved.split_name is None:
-        names = " or ".join(map(repr, splits.names))
+    if resolved.split is not None and resolved.split_name is None:
+        names = " or ".join(map(repr, resolved.split_shares))
         raise ValueError(f"options has split without split_name, expected {names}")
     check_dropped(dataset.open_store(), options.drop_column)
     places = dataset.paths

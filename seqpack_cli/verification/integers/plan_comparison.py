@@ -14,7 +14,7 @@ import numpy as np
 
 from seqpack_cli.batching.options import ResolvedOptions
 from seqpack_cli.batching.plan import Plan, ShardRows
-from seqpack_cli.batching.selection import LengthCounts
+from seqpack_cli.batching.selection import LengthCounts, SourceCounts
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.alignment import align
@@ -109,9 +109,9 @@ class PlannedShards:
         return other
 
     @property
-    def ledger(self) -> Plan:
-        """The plan with the counts of this side."""
-        return self.plan.decoder if self._is_decoder and self.plan.decoder else self.plan
+    def counts(self) -> SourceCounts:
+        """What the plan leaves out of this side."""
+        return self.plan.counts[self._is_decoder]
 
     @property
     def store(self) -> TokenStore:
@@ -225,15 +225,7 @@ def compare_totals(shards: ShardSet, planned: PlannedShards) -> Iterator[Finding
     if manifest["bucket_keys"] != keys:
         what = f"bucket_keys are {quote(manifest['bucket_keys'])}, the plan has "
         yield Finding(LEVEL, MANIFEST_NAME, what + quote(keys))
-    ledger, names = planned.ledger, ("sequences", "tokens")
-    dropped = {
-        f"num_dropped_{name}": {reason: it[place] for reason, it in ledger.left_out.items()}
-        for place, name in enumerate(names)
-    }
-    repeated = {
-        f"num_repeated_{name}": number for name, number in zip(names, ledger.repeated, strict=True)
-    }
-    yield from compare_ledger(manifest["ledger"], dropped, repeated, BY_PLAN)
+    yield from compare_ledger(manifest["ledger"], planned.counts, BY_PLAN)
     yield from compare_stores(manifest["stores"], planned.store, planned.source, BY_PLAN)
     if len(shards) == num_batches:
         sizes = count_bytes(plan.table, shards.options, planned.source.sides)

@@ -8,12 +8,13 @@ made again. It takes about 10 ns per sequence, and memory for one part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from seqpack_cli.batching.options import DECODER
-from seqpack_cli.batching.plan import Limits, PairLengths, find_limits, make_limits
+from seqpack_cli.batching.plan import Limits, find_limits, make_limits
 from seqpack_cli.batching.selection import LAST_BATCH, SourceCounts, iter_parts
 from seqpack_cli.files.manifest import MANIFEST_NAME
 from seqpack_cli.shards.pack import describe_stores
@@ -40,10 +41,9 @@ def compare_selection(shards: ShardSet, source: Selection, coverage: Coverage) -
     if of_stores:
         yield from of_stores
         return
-    counts, expected = source.count(), _iter_selected(source)
-    pairs = source.pair_up() if shards.side == DECODER else None
-    if pairs is not None:
-        counts, expected = pairs.counts, _select_decoder(source, pairs, expected)
+    counts, expected = source.count(side=shards.side == DECODER), _iter_selected(source)
+    if shards.side == DECODER and source.alignment is not None:
+        expected = _select_decoder(source, source.alignment.decoder_indices, expected)
     missing, left_out = _MissingVisits(shards), dict(counts.left_out)
     for first, lengths, visits in expected:
         packed = coverage.visits[first : first + len(visits)].astype(np.int32)
@@ -51,44 +51,29 @@ def compare_selection(shards: ShardSet, source: Selection, coverage: Coverage) -
     if shards.options.last_batch == "drop":
         left_out[LAST_BATCH] = missing.count()
     yield from missing.find_faults(len(source.rounds))
-    dropped = {
-        "num_dropped_sequences": {reason: number for reason, (number, _) in left_out.items()},
-        "num_dropped_tokens": {reason: number for reason, (_, number) in left_out.items()},
-    }
-    ledger = shards.manifest["ledger"]
-    yield from compare_ledger(ledger, dropped, count_repeated(counts), BY_OPTIONS)
-
-
-def count_repeated(counts: SourceCounts) -> dict[str, int]:
-    """Return what the ledger says of visits beyond the first."""
-    names = ("num_repeated_sequences", "num_repeated_tokens")
-    return dict(zip(names, counts.repeated, strict=True))
+    counts = replace(counts, left_out=left_out)
+    yield from compare_ledger(shards.manifest["ledger"], counts, BY_OPTIONS)
 
 
 def compare_ledger(
-    ledger: Mapping[str, Any],
-    dropped: Mapping[str, Mapping[str, int]],
-    repeated: Mapping[str, int],
-    holder: str,
+    ledger: Mapping[str, Any], counts: SourceCounts, holder: str
 ) -> Iterator[Finding]:
     """Yield where the ledger's dropped and repeated sequences and tokens are not the expected ones.
 
     Args:
-        dropped: the numbers by reason, for each field of the ledger.
-        repeated: the number for each field.
-        holder: whose they are.
+        holder: whose counts they are.
     """
-    for name, expected in dropped.items():
+    for name, expected in counts.describe().items():
         claimed = ledger[name]
+        if not isinstance(expected, dict):
+            if claimed != expected:
+                yield Finding(LEVEL, MANIFEST_NAME, f"{name} is {claimed}, {holder} {expected}")
+            continue
         for reason in sorted({*claimed, *expected}):
             if claimed.get(reason) != expected.get(reason):
                 what = f"{name} by {reason} is {claimed.get(reason)}, "
                 what += f"{holder} {expected.get(reason)}"
                 yield Finding(LEVEL, MANIFEST_NAME, what)
-    for name, number in repeated.items():
-        if ledger[name] != number:
-            what = f"{name} is {ledger[name]}, {holder} {number}"
-            yield Finding(LEVEL, MANIFEST_NAME, what)
 
 
 def compare_stores(
@@ -110,14 +95,14 @@ def _iter_selected(source: Selection) -> Iterator[Visits]:
 
 
 def _select_decoder(
-    source: Selection, pairs: PairLengths, encoder: Iterator[Visits]
+    source: Selection, of_pairs: np.ndarray, encoder: Iterator[Visits]
 ) -> Iterator[Visits]:
     """Yield what should be packed of the decoder's side, given that of the encoder's."""
     decoder = source.sides[1]
     visits = np.zeros(len(decoder), np.int32)
-    for first, lengths, of_pairs in encoder:
-        indices = pairs.indices[first : first + len(lengths)]
-        visits[indices[indices >= 0]] = of_pairs[indices >= 0]
+    for first, lengths, of_encoder in encoder:
+        indices = of_pairs[first : first + len(lengths)]
+        visits[indices[indices >= 0]] = of_encoder[indices >= 0]
     yield 0, decoder.lengths, visits
 
 

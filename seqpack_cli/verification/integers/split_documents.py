@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from seqpack_cli.batching.options import parse_splits
 from seqpack_cli.errors import DataError, OptionError, quote
 from seqpack_cli.limits import LIMITS
 from seqpack_cli.shards.pack import describe_splits
@@ -189,10 +188,9 @@ def _find_pair(
 def compare_assignment(splits: SplitSet, store: TokenStore, owners: SplitOwners) -> Iterator[str]:
     """Assign the documents again, and yield where shards or counts of a split differ."""
     options = next(iter(splits.splits.values())).options
-    parsed = parse_splits(options)
-    assert parsed is not None  # noqa: S101 - the manifests were compared
     try:
-        entries, find = describe_splits(store, parsed), make_splitter(store, parsed)
+        find = make_splitter(store, options)
+        entries = describe_splits(store, options, find)
     except (DataError, OptionError) as error:
         yield f"pack refuses these options: {error.message}"
         return
