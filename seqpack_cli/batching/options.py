@@ -77,6 +77,10 @@ LAYOUTS_OF = {
     "--last-batch drop": UNSHARED,
     "--last-batch pad": "padded or varlen",
 }
+OTHER_WAYS = {  # to get what they are for, on other layouts
+    "--align-sequences": "to round the widths of --layout padded, pass --pad-to-multiple",
+    "--overflow split": "split with tokenize --max-length, or pass --overflow drop",
+}
 
 
 @dataclass(frozen=True)
@@ -620,8 +624,8 @@ def _conflicts(o: PackOptions, *, pairs: bool) -> Conflicts:
         yield _need(is_pair, "--buckets with two lengths each", "--decoder")
     for _, flag, value in find_given(o):
         for spelled in (flag, f"{flag} {value}"):
-            layouts = LAYOUTS_OF.get(spelled, o.layout)
-            yield _need(o.layout not in layouts, spelled, f"--layout {layouts}")
+            layouts, hint = LAYOUTS_OF.get(spelled, o.layout), OTHER_WAYS.get(spelled)
+            yield _need(o.layout not in layouts, spelled, f"--layout {layouts}", hint)
     yield from _conflicts_of_shared(o) if o.shares_rows else _conflicts_of_unshared(o)
     yield o.passes and o.share, "--passes conflicts with --share", "leave out one of the two"
     yield _need(o.max_passes is not None and o.share is None, "--max-passes", "--share")

@@ -330,13 +330,14 @@ def make_test(store: TokenStore, text: str, *, prefix: str = "") -> PartTest:
         test = column.make_test(operator, value)
         return lambda number: test(store.part_column(number, name))
     except ValueError as error:
-        raise OptionError(f"--where {quote(text)}: {error}", hint=hint) from error
+        subject = f"{name} " if is_built_in else ""
+        raise OptionError(f"--where {quote(text)}: {subject}{error}", hint=hint) from error
 
 
 def _test_source(store: TokenStore, operator: str, value: str) -> PartTest:
     """Compare the path of a sequence's source, as the manifest has it; `*` is any characters."""
     if operator not in EQUALITY:
-        raise ValueError(f"@source is a path: found {operator}, expected = or !=")
+        raise ValueError(f"is a path: found {operator}, expected = or !=")
     both = [(it.first_document, some) for it in store.folders for some in it.manifest["sources"]]
     firsts = np.array([first + source["first_document"] for first, source in both])
     paths = [source["path"] for _, source in both]
@@ -344,7 +345,7 @@ def _test_source(store: TokenStore, operator: str, value: str) -> PartTest:
     is_match = np.array([fnmatch.fnmatchcase(path, pattern) for path in paths])
     if not is_match.any():
         found = join_items(map(quote, paths))
-        raise ValueError(f"no source is {quote(value)} (found: {found})")
+        raise ValueError(f"is never {quote(value)} (found: {found})")
     is_taken = is_match == (operator == "=")
     return lambda number: is_taken[
         np.searchsorted(firsts, store.number_documents(number), "right") - 1
