@@ -59,7 +59,6 @@ from seqpack_cli.shards.unpack import (
     cut_rows,
     drop_overlaps,
     iter_blocks,
-    open_sound,
 )
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.kinds import Values
@@ -257,7 +256,8 @@ def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
     task.progress.on_total(len(shards))
     for number, entry in enumerate(shards.manifest["shards"]):
         _check_files(shards.path, [entry])
-        shard = open_sound(shards, number)
+        shard = shards.open_shard(number)
+        shard.check_all()
         for some in cut_rows(shard.tensors["data_offsets"], LIMITS.ids_per_export):
             batches = shard.arrays.cut(some.start, some.stop)
             is_token = batches.mask_tokens() if batches.has_padding else slice(None)
@@ -272,7 +272,7 @@ def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
                 targets = batches.tensors[shards.columns[TARGETS].tensor_name][is_token]
             labels = _make_labels(ids, targets).copy()
             labels[starts[:-1]] = NO_LABEL
-            positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths)
+            positions = expand_ranges(0, lengths)
             arrays = [
                 ("input_ids", make_lists(ids, starts[of_rows])),
                 ("labels", make_lists(labels, starts[of_rows])),

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -75,6 +75,7 @@ class Batch:
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    ids_name: ClassVar[str] = "data"  # of the field that holds the ids
 
     data: np.ndarray  # the ids and padding as one flat array, in the order of the shard
     lengths: np.ndarray  # int64[B], tokens of each row
@@ -158,6 +159,10 @@ class Batch:
     def without_filler(self) -> Batch:
         """Return the batch without its filler rows."""
         return self
+
+    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> Self:
+        """Return the same rows with other ids, as one flat array, and columns."""
+        return replace(self, **{self.ids_name: ids.reshape(self.shape), "columns": columns})
 
     def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
         """Return whether all padding is pad_id.

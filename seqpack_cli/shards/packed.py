@@ -71,10 +71,7 @@ class PackedBatch(Batch):
         Row j has place j in every step, and no step has more rows than the one before.
         """
         followed = np.full(len(values), fill, np.int64)
-        first = int(self.batch_sizes[0])
-        cells = np.arange(first, len(values))
-        cells -= np.repeat(self.batch_sizes[:-1], self.batch_sizes[1:])
-        followed[cells] = values[first:]
+        followed[self._followed] = values[len(self.lengths) :]
         return followed
 
     def extend(self, *, before: bool, after: bool) -> PackedBatch:
@@ -98,17 +95,19 @@ class PackedBatch(Batch):
 
         All rows must have two tokens.
         """
-        sizes = self.batch_sizes
-        cells = np.arange(sizes[0], len(self.data)) - np.repeat(sizes[:-1], sizes[1:])
-        return replace(self, data=cells, batch_sizes=sizes[1:], lengths=self.lengths - 1)
-
-    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PackedBatch:
-        """Return the same rows with other ids, [S], and columns."""
-        return replace(self, data=ids, columns=columns)
+        sizes, lengths = self.batch_sizes[1:], self.lengths - 1
+        return replace(self, data=self._followed, batch_sizes=sizes, lengths=lengths)
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         return {"batch_sizes": self.batch_sizes.tolist()}
+
+    @property
+    def _followed(self) -> np.ndarray:
+        """The cells of all tokens but the last of each row, step by step."""
+        cells = np.arange(len(self.lengths), len(self.data))
+        cells -= np.repeat(self.batch_sizes[:-1], self.batch_sizes[1:])
+        return cells
 
     @property
     def _steps(self) -> np.ndarray:

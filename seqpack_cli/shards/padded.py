@@ -34,6 +34,7 @@ class PaddedBatch(Batch):
     """Sequences of one batch, padded to a rectangle."""
 
     piece_starts = None
+    ids_name = "ids"
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -115,10 +116,6 @@ class PaddedBatch(Batch):
         cells = np.arange(self.ids.size).reshape(self.shape)[:, :-1]
         shorter = replace(self, ids=cells, lengths=np.maximum(self.lengths - 1, 0))
         return replace(shorter, ids=np.where(shorter.mask, cells, PADDING))
-
-    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PaddedBatch:
-        """Return the same rows with other ids, [B x width], and columns."""
-        return replace(self, ids=ids.reshape(self.shape), columns=columns)
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""

@@ -80,7 +80,7 @@ def find_matched_rows(decoder: Shard) -> np.ndarray:
     batches = arrays.batch_of_rows
     is_wrong = (rows < 0) | (rows >= arrays.num_rows[batches])
     if is_wrong.any():
-        decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
+        decoder.check(int(batches[is_wrong.argmax()]))
     found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
     return found
 

@@ -8,6 +8,7 @@ unchecked.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -33,11 +34,33 @@ ARRAYS: dict[str, type[ShardArrays]] = {  # by layout
 }
 
 
-class Shard:
-    """One mapped shard file whose arrays and offsets were checked; `shard[i]` is a batch of it.
+class Batches:
+    """A sequence of batches, each checked; an index may be negative, a slice is a list."""
 
-    An index may be negative; a slice is a list.
-    """
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, index: int) -> Batch:
+        """Return a batch by its number from 0, checked."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self.take(number) for number in range(*index.indices(len(self)))]
+        return self.take(find_index(index, len(self), "batch"))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.take, range(len(self)))
+
+
+class Shard(Batches):
+    """One mapped shard file whose arrays and offsets were checked."""
 
     def __init__(
         self,
@@ -105,17 +128,6 @@ class Shard:
     def __repr__(self) -> str:
         return f"Shard({str(self.path)!r}, layout={self.layout!r}, num_batches={len(self)})"
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self.take(find_index(index, len(self), "batch"))
-
     def take(self, index: int) -> Batch:
         """Return a batch by its number from 0, checked.
 
@@ -130,7 +142,7 @@ class Shard:
                 return self[index]
             is_unsound = self._is_unsound[block, size] = self._check_block(block * size, size)
         if is_unsound[inside]:
-            raise self._describe(index)
+            self.check(index)
         batch = self.view(index)
         is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
         for column in self._token_columns:
@@ -138,22 +150,26 @@ class Shard:
             is_sound = is_sound and column.is_sound(values)
             is_sound = is_sound and batch.has_right_padding(column.fill, values)
         if not is_sound:
-            raise self._describe(index)
+            self.check(index)
         return batch
-
-    def _describe(self, index: int) -> FolderError:
-        """Return the error about an unsound batch."""
-        try:
-            self.arrays.cut(index, index + 1).check(max_id=self.max_id)
-        except ValueError as error:
-            return FolderError(f"{self.path}: batch {index}: {error}")
-        raise AssertionError(f"{self.path}: batch {index} is unsound, but passes its check")
 
     def _check_block(self, first: int, size: int) -> np.ndarray:
         block = self.arrays.cut(first, min(first + size, len(self)))
         unsound = block.find_unsound(max_id=self.max_id, cells=False)
         let_pages_go(self.tensors["data"])
         return unsound
+
+    def check(self, index: int) -> None:
+        """Raise FolderError if a batch is unsound."""
+        try:
+            self.arrays.cut(index, index + 1).check(max_id=self.max_id)
+        except ValueError as error:
+            raise FolderError(f"{self.path}: batch {index}: {error}") from error
+
+    def check_all(self) -> None:
+        """Raise FolderError about the first batch that is unsound."""
+        for index in np.flatnonzero(self.find_unsound()).tolist():
+            self.check(index)
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> Shard:
         """Return a copy with other arrays, whose offsets are not checked, and maybe columns."""

@@ -11,9 +11,9 @@ import bisect
 import copy
 import functools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 from blake3 import blake3
 
@@ -43,7 +43,7 @@ from seqpack_cli.shards.manifest import (
     read_shards_manifest,
     view_sides,
 )
-from seqpack_cli.shards.shard import ReadPages, Shard
+from seqpack_cli.shards.shard import Batches, ReadPages, Shard
 from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.store import (
     TokenStore,
@@ -57,7 +57,7 @@ BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB arou
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
-class ShardSet:
+class ShardSet(Batches):
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
     An index may be negative; a slice is a list. Of pairs these are the encoder's batches, and
@@ -102,21 +102,6 @@ class ShardSet:
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, num_shards={self.num_shards}"
         return f"ShardSet({str(self.path)!r}, {sizes})"
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number, inside = self.find(index)
-        return self.open_shard(number)[inside]
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[index] for index in range(len(self)))
-
     def with_columns(self, names: Collection[str]) -> ShardSet:
         """Return the same shards, whose batches have only some columns; others are not read.
 
@@ -132,7 +117,7 @@ class ShardSet:
         return other
 
     def take(self, index: SupportsIndex, *, bytes_kept: int | None = None) -> Batch:
-        """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
+        """Return a batch, checked.
 
         Args:
             bytes_kept: after about this many bytes were read, their pages are released from this

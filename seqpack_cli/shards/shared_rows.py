@@ -47,7 +47,7 @@ def place_in_rows(lengths: np.ndarray, row_indices: np.ndarray) -> np.ndarray:
     >>> place_in_rows(np.array([2, 3, 4]), np.array([0, 0, 1])).tolist()
     [0, 2, 0]
     """
-    begins = np.cumsum(lengths, dtype=np.int64) - lengths
+    begins = np.add.accumulate(lengths, dtype=np.int64) - lengths
     firsts = begins.copy()
     firsts[1:] *= row_indices[1:] != row_indices[:-1]  # of the first sequence of a row, else 0
     places: np.ndarray = begins - np.maximum.accumulate(firsts)
@@ -103,13 +103,12 @@ class VarlenBatch(Batch):
         int64, in the shape of the batch.
         """
         if not self.has_padding:
-            return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
-        starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
-        ends[:-1], ends[-1] = starts[1:], len(self.data)
-        num_cells = ends - starts
+            return expand_ranges(0, self.lengths)
+        ends = np.append(self.starts[1:], len(self.data))  # with the padding behind
+        num_cells = ends - self.starts
         num_cells[0] = ends[0]  # and with the padding before the first sequence
         positions = np.arange(len(self.data))
-        positions -= np.repeat(starts, num_cells)
+        positions -= np.repeat(self.starts, num_cells)
         positions[self._padding] = 0
         return positions.reshape(self.shape)
 
@@ -160,11 +159,7 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        if self.has_padding:
-            return place_in_rows(self.lengths, self.row_indices)
-        begins = np.add.accumulate(self.lengths) - self.lengths
-        steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
-        return steps
+        return place_in_rows(self.lengths, self.row_indices)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:

@@ -424,21 +424,10 @@ def _read_places(shards: ShardSet, number: int) -> np.ndarray:
 
     A copy: views would keep the file of every shard open.
     """
-    shard = open_sound(shards, number)
+    shard = shards.open_shard(number)
+    shard.check_all()
     indices = read_original_indices(shard, shards.num_store_sequences)
     return np.stack([indices, shard.arrays.piece_starts, shard.tensors["lengths"]])
-
-
-def open_sound(shards: ShardSet, number: int) -> Shard:
-    """Open a shard and check each of its batches.
-
-    Raises:
-        FolderError: a batch is damaged.
-    """
-    shard = shards.open_shard(number)
-    for index in np.flatnonzero(shard.find_unsound()).tolist():
-        shard[index]  # raises the error that describes what is wrong
-    return shard
 
 
 def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
