@@ -259,14 +259,38 @@ def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]
     Raises:
         FolderError: one is not a token store, or not one of those that were packed.
     """
+    found = {place: _hash_manifest(place) for place in places}
     known = [{entry["blake3"] for entry in side.manifest["stores"]} for side in shards.sides]
-    found = [(place, _hash_manifest(place)) for place in places]
-    for place, digest in found:
-        if not any(digest in digests for digests in known):
-            num_stores = sum(map(len, known))
-            one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
-            raise _other_store(place, one)
-    return [[place for place, digest in found if digest in digests] for digests in known]
+    for place, digest in found.items():
+        if digest not in set.union(*known):
+            raise _other_store(place)
+    return [[place for place in found if found[place] in digests] for digests in known]
+
+
+def locate_stores(shards: ShardSet, places: Sequence[Place] = ()) -> list[Place]:
+    """Return where the stores of shards are; of pairs, those of one side.
+
+    Args:
+        places: where some or all of them are, in any order: see `share_places`; the others are
+            looked for where the manifest says.
+
+    Raises:
+        FolderError: a store is missing, or not one of those that were packed.
+    """
+    given = {_hash_manifest(place): place for place in places}
+    found = list[Place]()
+    for entry, recorded in zip(shards.manifest["stores"], shards.find_stores(), strict=True):
+        place = given.get(entry["blake3"], recorded)
+        if place is None:
+            whose = "its" if shards.side is None else f"the {shards.side}'s"
+            raise FolderError(
+                f"{shards.path}: {whose} token store is not at {entry['path'][:200]}",
+                hint="pass --tokens STORE, or --level structure, which needs no store",
+            )
+        if _hash_manifest(place) != entry["blake3"]:
+            raise _other_store(place)
+        found.append(place)
+    return found
 
 
 def open_packed_stores(
@@ -275,42 +299,14 @@ def open_packed_stores(
     """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
 
     Args:
-        places: where some or all of them are, in any order: see `share_places`; the others are
-            looked for where the manifest says.
+        places: see `locate_stores`.
         check_indices: check every index now.
 
     Raises:
         FolderError: a store is missing, damaged, or not one of those that were packed.
     """
-    given = {_hash_manifest(place): place for place in places}
-    entries, in_order = shards.manifest["stores"], []
-    for number, (entry, recorded) in enumerate(zip(entries, shards.find_stores(), strict=True), 1):
-        place = given.get(entry["blake3"], recorded)
-        which = f"token store {number} of {len(entries)}" if len(entries) > 1 else "token store"
-        if place is None:
-            whose = "its" if shards.side is None else f"the {shards.side}'s"
-            raise FolderError(
-                f"{shards.path}: {whose} {which} is not at {entry['path'][:200]}",
-                hint="pass --tokens STORE, or --level structure, which needs no store",
-            )
-        if entry["blake3"] not in given and _hash_manifest(place) != entry["blake3"]:
-            raise _other_store(place, f"the {which}")
-        in_order.append(place)
-    return open_stores(
-        in_order, check_indices=check_indices, without=shards.own_options.drop_column
-    )
-
-
-def are_stores_there(shards: ShardSet) -> bool:
-    """Return whether the manifest of each store is still where that of the shards says.
-
-    The stores may be damaged all the same.
-    """
-    places, entries = shards.find_stores(), shards.manifest["stores"]
-    return all(
-        place is not None and _hash_manifest(place) == entry["blake3"]
-        for place, entry in zip(places, entries, strict=True)
-    )
+    found, without = locate_stores(shards, places), shards.own_options.drop_column
+    return open_stores(found, check_indices=check_indices, without=without)
 
 
 def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
@@ -324,10 +320,10 @@ def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
     )
 
 
-def _other_store(place: Place, which: str) -> FolderError:
+def _other_store(place: Place) -> FolderError:
     open_stores([place], check_indices=False)  # raises unless it is a token store
     return FolderError(
-        f"{place}: not {which} that these shards were packed from",
+        f"{place}: not a token store that these shards were packed from",
         hint="pass the right one with --tokens STORE, or pack again",
     )
 

@@ -52,7 +52,7 @@ def test_missing_store_is_named(tmp_path: Path) -> None:
     path = make_several(tmp_path, "a", "b", "c")
     (tmp_path / "b").rename(tmp_path / "moved")
     error = refuse(path)
-    assert error.message == f"{path}: its token store 2 of 3 is not at ../b"
+    assert error.message == f"{path}: its token store is not at ../b"
     assert error.hint == "pass --tokens STORE, or --level structure, which needs no store"
     assert refuse(path, tmp_path / "a").message == error.message
     found = open_packed_stores(open_shards(path), [tmp_path / "moved"])  # the others are found
@@ -64,16 +64,15 @@ def test_store_that_was_replaced_is_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "b")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     error = refuse(path)
-    what = "not the token store 2 of 2 that these shards were packed from"
+    what = "not a token store that these shards were packed from"
     assert (error.message, error.hint) == (f"{tmp_path / 'b'}: {what}", RIGHT_ONE)
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 def test_store_of_other_shards_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
     path, other = make_several(tmp_path, *names), make_store(tmp_path / "x", ["other"])
-    stores = "the token store" if len(names) == 1 else "one of the 2 token stores"
     error = refuse(path, other)
-    what = f"not {stores} that these shards were packed from"
+    what = "not a token store that these shards were packed from"
     assert (error.message, error.hint) == (f"{other}: {what}", RIGHT_ONE)
 
 
@@ -88,4 +87,4 @@ def test_stores_are_named_in_any_order_wherever_they_are(tmp_path: Path) -> None
     assert run("verify", path, "--level", "roundtrip", *args).exit_code == 0
     one = run("verify", path, "--level", "roundtrip", "--tokens", moved[0])
     assert one.exit_code == 4
-    assert f"{path}: its token store 2 of 2 is not at ../b" in one.stderr.replace("\n", " ")
+    assert f"{path}: its token store is not at ../b" in one.stderr.replace("\n", " ")
