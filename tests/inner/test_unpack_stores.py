@@ -148,8 +148,8 @@ def damage(path: Path, name: str, place: tuple[int, int, int], value: int) -> No
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
-        ("original_indices", (1, 0, 0), 0, "sequence 0 occurs more than 2 times"),
-        ("piece_starts", (1, 4, 0), 0, "sequence 1 occurs twice"),
+        ("original_indices", (1, 0, 0), 0, "pieces of sequence 0 do not follow one another"),
+        ("piece_starts", (1, 4, 0), 0, "pieces of sequence 1 do not follow one another"),
         ("piece_starts", (0, 4, 1), 3, "pieces of sequence 0 do not follow one another"),
         (
             "original_indices",
@@ -187,7 +187,7 @@ def test_visits_that_are_cut_anywhere_are_one_sequence(data: st.DataObject) -> N
         flat, labels = np.concatenate([ids[slice(*row)] for row in rows]), np.full(len(rows), 7)
         values: dict[str, Values] = {"tag": flat.astype(np.int64), "label": labels}
         block = unpacked.Block(np.full(len(rows), 5), flat, ends - starts, values)
-        return unpacked.join_pieces(columns, block, starts, np.array([num_visits]))
+        return unpacked.join_pieces(columns, block, starts)
 
     found = join(rows)
     assert (found.indices.tolist(), found.ids.tolist()) == ([5], ids.tolist())
