@@ -24,7 +24,7 @@ from seqpack_cli.ranges import copy_ranges, expand_ranges, to_offsets
 from seqpack_cli.shards.layouts import OFFSETS_OF, Batch, Geometry, Tensors, mark_ranges, refuse
 from seqpack_cli.tokens.columns import Column
 from seqpack_cli.tokens.kinds import Values
-from seqpack_cli.tokens.text_values import TextValues, check_offsets, join_values
+from seqpack_cli.tokens.text_values import TextValues, check_offsets
 
 Columns = Mapping[str, Column]
 NO_COLUMN: Columns = MappingProxyType({})
@@ -200,7 +200,7 @@ class ShardArrays:
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:
-        """Return the arrays of some batches; all but the offsets and texts are views."""
+        """Return the arrays of some batches; all but the offsets are views."""
         tensors, places = self._slice(first, last)
         for name in filter(None, places):
             begins = self.tensors[name][first : last + 1]
@@ -208,7 +208,7 @@ class ShardArrays:
         for name, values, offsets in self._values:
             some = values[places[offsets]]
             if isinstance(some, TextValues):
-                some = join_values([some])
+                some = some.trim()
             tensors |= self.columns[name].make_arrays(some)
         return self.with_tensors(tensors)
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import LAYOUTS
-from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
+from seqpack_cli.errors import FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.manifest import (
@@ -73,9 +73,8 @@ PARQUET_PATTERN = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000  # of a Parquet file
 NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
-FLAT = np.dtype("<u2")  # of nanoGPT's ids
+MAX_FLAT_ID = 65_535  # of nanoGPT, whose ids are uint16
 END: list[Any] = [(None, [-1])]  # after the last block: no sequence of a document
-OTHER_FORMATS = "pass --to megatron or --to parquet"
 
 
 @checks_arguments
@@ -426,26 +425,22 @@ def _find_eos(task: _Task) -> int:
     """Return the id of the end token.
 
     Raises:
-        OptionError: none is known, or it does not fit.
+        OptionError: none is known, or there are ids that do not fit.
     """
-    path, manifest = task.source.path, task.source.manifest
-    if task.eos is not None and not 0 <= task.eos <= manifest["max_id"]:
+    path, manifest, eos = task.source.path, task.source.manifest, task.eos
+    largest: int = manifest["max_id"]
+    if largest > MAX_FLAT_ID:
         raise OptionError(
-            f"--eos {task.eos}: not a token of {path}, expected an id from 0 to "
-            f"{manifest['max_id']}",
-            hint="pass --eos with the id of the token that ends a document",
+            f"{path}: ids up to {largest:,} do not fit uint16",
+            hint="pass --to megatron or --to parquet, without --eos",
         )
-    eos: int | None = manifest["eos_id"] if task.eos is None else task.eos
-    if eos is None:
-        raise OptionError(
-            f"{path}: no end token is known, nanoGPT's format needs one",
-            hint="pass --eos with the id of the token that ends a document",
-        )
-    if eos > np.iinfo(FLAT).max:
-        raise OptionError(
-            f"{path}: end token {eos:,} does not fit uint16", hint=f"{OTHER_FORMATS}, without --eos"
-        )
-    return eos
+    found: int | None = manifest["eos_id"] if eos is None else eos
+    if found is None or not 0 <= found <= largest:
+        what = f"{path}: no end token is known, nanoGPT's format needs one"
+        if eos is not None:
+            what = f"--eos {eos}: not a token of {path}, expected an id from 0 to {largest}"
+        raise OptionError(what, hint="pass --eos with the id of the token that ends a document")
+    return found
 
 
 def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.ndarray]:
@@ -454,21 +449,15 @@ def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.nda
     Tokens with which a sequence repeats the end of the one before (`tokenize --overlap`) are left
     out, as by `unpack`: documents are whole.
     """
-    source = task.source
     for (whole, documents), (_, following) in pairwise(chain(task.iter_blocks(), END)):
         is_last = np.append(documents[1:], following[0]) != documents
-        block = drop_overlaps(source, whole)
-        largest = int(block.ids.max())
-        if largest > np.iinfo(FLAT).max:
-            raise DataError(
-                f"{source.path}: id {largest:,} does not fit uint16", hint=OTHER_FORMATS
-            )
+        block = drop_overlaps(task.source, whole)
         ends = np.cumsum(block.lengths)[is_last]
         has_end = block.ids[ends - 1] == eos
         counts["num_documents"] += len(ends)
         counts["num_end_tokens_inside"] += int((block.ids == eos).sum() - has_end.sum())
         counts["num_end_tokens_added"] += int((~has_end).sum())
-        flat = np.insert(block.ids.astype(FLAT, copy=False), ends[~has_end], eos)
+        flat = np.insert(block.ids, ends[~has_end], eos)
         counts["num_tokens"] += len(flat)
         yield flat
 

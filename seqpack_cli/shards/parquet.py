@@ -143,9 +143,8 @@ def make_column(column: Column, values: Values, offsets: np.ndarray) -> Any:
     """
     pa = import_pyarrow()
     if isinstance(values, TextValues):
-        first, last = int(values.offsets[0]), int(values.offsets[-1])
-        data = np.ascontiguousarray(values.data[first:last])
-        buffers = [None, pa.py_buffer(values.offsets - first), pa.py_buffer(data)]
+        texts = values.trim()
+        buffers = [None, pa.py_buffer(texts.offsets), pa.py_buffer(texts.data)]
         array = pa.Array.from_buffers(pa.large_string(), len(values), buffers)
     elif column.class_names is None:
         array = pa.array(values)
