@@ -80,15 +80,14 @@ class PackedBatch(Batch):
         The cells of the new tokens are BEFORE and AFTER. Each step has the tokens of the rows alive
         in it, then AFTER for those that have just ended.
         """
-        num_rows, num_ids = len(self.lengths), len(self.data)
-        batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
-        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
-        cells = np.full(num_ids + (before + after) * num_rows, AFTER)
-        cells[: before * num_rows] = BEFORE
-        shifts = np.repeat(starts - self._steps, self.batch_sizes)
-        cells[np.arange(num_ids) + shifts] = np.arange(num_ids)
-        lengths = self.lengths + before + after
-        return replace(self, data=cells, batch_sizes=batch_sizes, lengths=lengths)
+        sizes, num_rows = self.batch_sizes, len(self.lengths)
+        cells = np.arange(len(self.data))
+        if after:  # behind the rows that are alive in the step after the row's last
+            ends = np.cumsum(np.append(sizes, 0))
+            cells = np.insert(cells, ends[self.lengths], AFTER)
+        cells = np.append(np.full(before * num_rows, BEFORE), cells)
+        sizes = np.append(np.full(before + after, num_rows), sizes)
+        return replace(self, data=cells, batch_sizes=sizes, lengths=self.lengths + before + after)
 
     def shorten(self) -> PackedBatch:
         """Return rows without their last token; data are the cells of these rows.

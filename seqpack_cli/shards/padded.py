@@ -97,16 +97,18 @@ class PaddedBatch(Batch):
         The cells of the new tokens are BEFORE and AFTER. Filler rows stay empty.
         """
         (height, width), added = self.shape, before + after
-        cells = np.full((height, width + added), PADDING)
-        numbers = np.arange(self.ids.size).reshape(self.shape)
-        cells[:, before : before + width] = np.where(self.mask, numbers, PADDING)
-        rows = np.flatnonzero(self.lengths)
-        firsts, lengths = self.first_steps[rows], self.lengths[rows]
-        if before:
-            cells[rows, firsts] = BEFORE
-        if after:
-            cells[rows, firsts + before + lengths] = AFTER
-        return replace(self, ids=cells, lengths=self.lengths + added * (self.lengths > 0))
+        longer = replace(
+            self,
+            ids=np.full((height, width + added), PADDING),
+            lengths=self.lengths + added * (self.lengths > 0),
+        )
+        firsts, lasts = longer.find_ends()
+        is_old = longer.mask.reshape(-1)
+        for is_new, cells, value in ((before, firsts, BEFORE), (after, lasts, AFTER)):
+            if is_new:
+                longer.data[cells], is_old[cells] = value, False
+        longer.data[is_old] = np.flatnonzero(self.mask)
+        return longer
 
     def shorten(self) -> PaddedBatch:
         """Return rows without their last token, and a column less; ids are the cells of these rows.
