@@ -65,7 +65,7 @@ from seqpack_cli import (
     open_store,
     unpack,
 )
-from seqpack_cli.errors import FolderError, MachineError, OptionError
+from seqpack_cli.errors import DataError, FolderError, MachineError, OptionError
 
 
 @pytest.fixture(scope="module")
@@ -485,7 +485,9 @@ def test_files_of_export_have_what_the_source_has(sets: Sets, tmp_path: Path, na
     [
         ("lines", {"to": "nanogpt", "eos": 259}, OptionError, "expected an id from 0 to 258"),
         ("lines", {"to": "nanogpt", "eos": -1}, OptionError, "not a token of"),
-        ("imported", {"to": "nanogpt"}, OptionError, "ids up to 69,999 do not fit uint16"),
+        ("imported", {"to": "nanogpt"}, OptionError, "no end token is known"),
+        ("imported", {"to": "nanogpt", "eos": 69_999}, DataError, "id 69,999 does not fit uint16"),
+        ("imported", {"to": "nanogpt", "eos": 65_535}, DataError, "id 69,999 does not fit uint16"),
         ("lines", {"to": "parquet", "eos": 5}, OptionError, "--eos has no effect"),
         ("lines", {"to": "csv"}, ValueError, "to is 'csv'"),
         ("pairs", {}, OptionError, "holds pairs"),
@@ -806,7 +808,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (edit(pad_id=...), "pad_id"),
     (edit(pad_id="1"), "pad_id"),
     (edit(ledger=None), "ledger"),
-    (rename, "other"),
+    (rename, "the manifest contradicts itself"),
     (lambda folder: (folder / SHARD).unlink(), "missing"),
     (lambda folder: (folder / SHARD).write_bytes(b""), "0 bytes, manifest says 1,"),
     (lambda folder: os.truncate(folder / SHARD, 800), "800 bytes, manifest says 1,"),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqpack_cli.batching.options import LAYOUTS
-from seqpack_cli.errors import FolderError, OptionError, check_choice
+from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
 from seqpack_cli.files.manifest import (
@@ -73,7 +73,7 @@ PARQUET_PATTERN = re.compile(r"part-\d{5,}\.parquet")
 MAX_FILE_BYTES = 2_000_000_000  # of a Parquet file
 NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
-MAX_FLAT_ID = 65_535  # of nanoGPT, whose ids are uint16
+FLAT = np.dtype("<u2")  # of nanoGPT's ids
 END: list[Any] = [(None, [-1])]  # after the last block: no sequence of a document
 
 
@@ -109,19 +109,15 @@ def export(
         raise OptionError(
             f"--eos has no effect on --to {to}", hint="leave out --eos, or pass --to nanogpt"
         )
-    task = _Task(_open_source(path), output, overwrite, eos, progress or Progress())
-    return {"format": to, **FORMATS[to](task)}
-
-
-def _open_source(path: AnyPath) -> TokenStore | ShardSet:
-    opened = open_any(path)
-    if isinstance(opened, ShardSet) and opened.decoder is not None:
+    source = open_any(path)
+    if isinstance(source, ShardSet) and source.decoder is not None:
         raise OptionError(
-            f"{opened.path}: holds pairs, expected single sequences",
-            hint=f"seqpack unpack {shlex.quote(str(opened.path))} --format parquet -o FILE writes "
+            f"{source.path}: holds pairs, expected single sequences",
+            hint=f"seqpack unpack {shlex.quote(str(source.path))} --format parquet -o FILE writes "
             "both sides, or export the token stores",
         )
-    return opened
+    task = _Task(source, output, overwrite, eos, progress or Progress())
+    return {"format": to, **FORMATS[to](task)}
 
 
 @dataclass(frozen=True)
@@ -135,10 +131,18 @@ class _Task:
     progress: Progress
 
     def iter_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
-        """Yield all sequences in the order of the token stores, and the document of each."""
-        if isinstance(self.source, TokenStore):
-            return _iter_store(self.source, self.progress)
-        return _iter_shards(self.source, self.progress)
+        """Yield all sequences in the order of the token stores, and the document of each.
+
+        Of shards each sequence counts as a document.
+        """
+        source, progress = self.source, self.progress
+        if isinstance(source, TokenStore):
+            yield from _iter_store(source, progress)
+            return
+        _check_files(source.path, source.manifest["shards"])
+        for (block,) in iter_blocks([source], LIMITS.ids_per_export, progress):
+            yield block, block.indices
+            progress.on_tokens(len(block.ids))
 
     def tell_lost_columns(self, format_name: str, *, has_targets: bool = False) -> None:
         """Say which columns a format does not have."""
@@ -180,14 +184,6 @@ def _iter_store(store: TokenStore, progress: Progress) -> Iterator[tuple[Block, 
             yield Block(indices[rows], ids[cells], lengths[rows], columns), documents[rows]
             progress.tell(rows.stop - rows.start, cells.stop - cells.start)
         store.let_pages_go()
-
-
-def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[tuple[Block, np.ndarray]]:
-    """Yield the blocks of shards; each sequence counts as a document."""
-    _check_files(shards.path, shards.manifest["shards"])
-    for (block,) in iter_blocks([shards], LIMITS.ids_per_export, progress):
-        yield block, block.indices
-        progress.on_tokens(len(block.ids))
 
 
 # Parquet
@@ -402,7 +398,7 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
     eos = _find_eos(task)
     end = FileKind(
         f"uint16 ids that end with the end token {eos}",
-        lambda tail: tail == eos.to_bytes(2, "little"),
+        lambda tail: tail == np.array(eos).astype(FLAT).tobytes(),
         max_bytes=2,
         at_end=True,
     )
@@ -422,23 +418,14 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
 
 
 def _find_eos(task: _Task) -> int:
-    """Return the id of the end token.
-
-    Raises:
-        OptionError: none is known, or there are ids that do not fit.
-    """
+    """Return the id of the end token; raise OptionError if none is known."""
     path, manifest, eos = task.source.path, task.source.manifest, task.eos
-    largest: int = manifest["max_id"]
-    if largest > MAX_FLAT_ID:
-        raise OptionError(
-            f"{path}: ids up to {largest:,} do not fit uint16",
-            hint="pass --to megatron or --to parquet, without --eos",
-        )
     found: int | None = manifest["eos_id"] if eos is None else eos
-    if found is None or not 0 <= found <= largest:
+    if found is None or not 0 <= found <= manifest["max_id"]:
         what = f"{path}: no end token is known, nanoGPT's format needs one"
         if eos is not None:
-            what = f"--eos {eos}: not a token of {path}, expected an id from 0 to {largest}"
+            known = f"expected an id from 0 to {manifest['max_id']}"
+            what = f"--eos {eos}: not a token of {path}, {known}"
         raise OptionError(what, hint="pass --eos with the id of the token that ends a document")
     return found
 
@@ -458,8 +445,13 @@ def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.nda
         counts["num_end_tokens_inside"] += int((block.ids == eos).sum() - has_end.sum())
         counts["num_end_tokens_added"] += int((~has_end).sum())
         flat = np.insert(block.ids, ends[~has_end], eos)
+        if flat.max() > np.iinfo(FLAT).max:
+            raise DataError(
+                f"{task.source.path}: id {flat.max():,} does not fit uint16",
+                hint="pass --to megatron or --to parquet, without --eos",
+            )
         counts["num_tokens"] += len(flat)
-        yield flat
+        yield flat.astype(FLAT, copy=False)
 
 
 FORMATS = {"parquet": _export_parquet, "megatron": _export_megatron, "nanogpt": _export_nanogpt}

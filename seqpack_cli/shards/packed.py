@@ -189,11 +189,10 @@ class PackedArrays(ShardArrays):
             sums != sizes, lambda it: f"batch_sizes add up to {sums[it]}, data has {sizes[it]} ids"
         )
         if self.geometry.is_decoder:
-            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)
-            most = num_rows.repeat(num_rows)
-            wrong = (rows < 0) | (rows >= most)
-            named = np.where(wrong, 0, rows) + offsets[:-1].repeat(num_rows)
-            wrong |= np.bincount(named, minlength=len(rows)) != 1
+            rows, num_rows = tensors["encoder_rows"], self.num_rows
+            wrong = (rows < 0) | (rows >= num_rows.repeat(num_rows))
+            named = np.sort(rows + offsets[:-1].repeat(num_rows))
+            wrong |= named != np.arange(len(rows))
             refuse(wrong, lambda row: f"encoder_rows at row {row} do not name each row once")
 
 

@@ -126,7 +126,7 @@ class VarlenBatch(Batch):
             padded = self.cu_seqlens_padded
             shape["cu_seqlens_padded"] = None if padded is None else padded.tolist()
         if self.row_indices is not None:
-            shape |= {"shape": [*self.shape], "row_indices": self.row_indices.tolist()}
+            shape["row_indices"] = self.row_indices.tolist()
         return shape
 
 
@@ -200,8 +200,7 @@ class StreamsBatch(Batch):
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
-        arrays = {name: getattr(self, name).tolist() for name in OF_PIECES}
-        return {"shape": [*self.shape], **arrays}
+        return {name: getattr(self, name).tolist() for name in OF_PIECES}
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:

@@ -188,14 +188,10 @@ def drop_overlaps(source: TokenStore | ShardSet, block: Block) -> Block:
     if overlaps is None:
         return block
     lengths = block.lengths - np.asarray(overlaps)
-    wrong = np.flatnonzero((lengths < 1) | (lengths > block.lengths))
-    if len(wrong):
-        index, overlap, length = (
-            each[wrong[0]] for each in (block.indices, overlaps, block.lengths)
-        )
+    for row in np.flatnonzero((lengths < 1) | (lengths > block.lengths))[:1]:
         raise FolderError(
-            f"{source.path}: sequence {index}: column {OVERLAP!r} is {overlap}, "
-            f"expected less than its {length:,} tokens"
+            f"{source.path}: sequence {block.indices[row]}: column {OVERLAP!r} is "
+            f"{overlaps[row]}, expected less than its {block.lengths[row]:,} tokens"
         )
     cells = expand_ranges(np.cumsum(block.lengths) - lengths, lengths)
     columns = {
