@@ -66,6 +66,7 @@ from seqpack_cli.tokens.part_files import MAGIC, write_index
 from seqpack_cli.tokens.store import TokenStore
 
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
+Arrays = list[tuple[str, Any]]  # the columns of a table, by name
 OTHER_FOLDER = "choose another -o"
 PARQUET = make_kind("export")
 PARQUET_NAME = "part-{:05d}.parquet"
@@ -193,11 +194,13 @@ def _export_parquet(task: _Task) -> dict[str, Any]:
     """Write a folder of Parquet files, for readers of Hugging Face datasets."""
     output, source = parse_place(task.output), task.source
     import_pyarrow()  # before any work
-    tables = _iter_tables(task)
+    found = _iter_arrays(task)
     if isinstance(source, ShardSet):
         rules = LAYOUTS[source.layout]
         if rules.shares_rows and not rules.carries_state:  # streams have no rows of their own
-            tables = _iter_packed_tables(source, task)
+            found = _iter_packed_arrays(source, task)
+    hint = "pass pack --drop-column {}, and export the shards"
+    tables = (make_table(arrays, source.path, "export", hint=hint) for arrays in found)
     digest = source.digest if isinstance(source, TokenStore) else source.folder.digest
     about = {"source_format": source.manifest["format"], "source_blake3": digest}
     counts, files = {"num_rows": 0, "num_tokens": 0}, list[HashingWriter]()
@@ -217,8 +220,8 @@ def _export_parquet(task: _Task) -> dict[str, Any]:
     return {**counts, "files": [str(output / name) for name in names]}
 
 
-def _iter_tables(task: _Task) -> Iterator[Any]:
-    """Yield tables of one row for each sequence."""
+def _iter_arrays(task: _Task) -> Iterator[Arrays]:
+    """Yield the columns of tables with one row for each sequence."""
     store = task.source
     has_documents = isinstance(store, TokenStore) and any(
         (store.count_sequences(number) != 1).any() for number in range(store.num_parts)
@@ -237,12 +240,11 @@ def _iter_tables(task: _Task) -> Iterator[Any]:
             if name != TARGETS:
                 array = make_column(column, block.columns[name], offsets)
                 arrays.append((name, array))
-        hint = "pass pack --drop-column {}, and export the shards"
-        yield make_table(arrays, store.path, "export", hint=hint)
+        yield arrays
 
 
-def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
-    """Yield tables of one row for each row that several sequences share, in the shards' order.
+def _iter_packed_arrays(shards: ShardSet, task: _Task) -> Iterator[Arrays]:
+    """Yield the columns of tables with one row for each that several sequences share, in order.
 
     Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
     all padding.
@@ -274,7 +276,7 @@ def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
                 ("seq_lengths", make_lists(lengths.astype(np.int32), of_rows)),
                 ("position_ids", make_lists(positions.astype(np.int32), starts[of_rows])),
             ]
-            yield make_table(arrays, shards.path, "export")
+            yield arrays
             task.progress.tell(some.stop - some.start, len(ids))
         let_pages_go(shard.tensors["data"])
 

@@ -23,24 +23,20 @@ from seqpack_cli.tokens.kinds import Values
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
 # Arrays with the same number of entries per batch share their offsets; others have one per batch.
-PER_ROW = (
-    "lengths",
-    "original_indices",
-    "piece_starts",
-    "row_indices",
-    "encoder_rows",
-    "resets",
-    "next_ids",
-)
 OFFSETS_OF = {
-    **dict.fromkeys(PER_ROW, "sequence_offsets"),
+    "lengths": "sequence_offsets",
+    "original_indices": "sequence_offsets",
+    "piece_starts": "sequence_offsets",
+    "row_indices": "sequence_offsets",
+    "encoder_rows": "sequence_offsets",
+    "resets": "sequence_offsets",
+    "next_ids": "sequence_offsets",
     "batch_sizes": "step_offsets",
     "data": "data_offsets",
 }
 
 # In changed rows, a number for each cell that those before did not have; counted from the end.
 PADDING, BEFORE, AFTER = -1, -2, -3
-NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,17 @@ class Geometry:
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
         """Return the geometry of the shards of a manifest, or of one side of pairs."""
-        pad_id, options = manifest["pad_id"], manifest["options"]
-        if LAYOUTS[manifest["layout"]].shares_rows:
-            num_rows, multiple = options["batch_size"], options["align_sequences"]
-            length = 0 if num_rows is None else options["max_tokens"]
-            return cls(pad_id, num_rows=num_rows, row_length=length, multiple=multiple)
-        is_decoder, has_filler_rows = manifest.get(SIDE) == DECODER, options["last_batch"] == "pad"
-        return cls(pad_id, manifest["padding_side"], has_filler_rows, is_decoder=is_decoder)
+        options, shares_rows = manifest["options"], LAYOUTS[manifest["layout"]].shares_rows
+        num_rows = options["batch_size"] if shares_rows else None
+        return cls(
+            manifest["pad_id"],
+            manifest["padding_side"],
+            has_filler_rows=options["last_batch"] == "pad" and not shares_rows,
+            num_rows=num_rows,
+            row_length=0 if num_rows is None else options["max_tokens"],
+            multiple=options["align_sequences"],
+            is_decoder=manifest.get(SIDE) == DECODER,
+        )
 
 
 class Batch:
@@ -154,7 +154,7 @@ class Batch:
 
         Left out are tokens whose next one is not a target.
         """
-        return NO_CUTS
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def without_filler(self) -> Batch:
         """Return the batch without its filler rows."""
@@ -164,16 +164,9 @@ class Batch:
         """Return the same rows with other ids, as one flat array, and columns."""
         return replace(self, **{self.ids_name: ids.reshape(self.shape), "columns": columns})
 
-    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
-        """Return whether all padding is pad_id.
-
-        Args:
-            values: looked at instead of the ids, in their shape.
-        """
-        if not self.has_padding:
-            return True
-        cells = self.data if values is None else values.reshape(-1)
-        return bool((cells[self._padding] == pad_id).all())
+    def has_right_padding(self, values: np.ndarray, fill: int) -> bool:
+        """Return whether padding holds nothing but fill in values, one for each cell."""
+        return not self.has_padding or bool((values.reshape(-1)[self._padding] == fill).all())
 
     def count_padding(self) -> int:
         """Count the padding cells."""

@@ -139,9 +139,9 @@ def to_lists(value: Any) -> Any:
 
 def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
     """Return what the layout of batches with these resolved options needs to know."""
-    manifest = {"layout": options.layout, "options": record_options(options), "pad_id": pad_id}
-    manifest |= {"padding_side": options.padding_side, SIDE: DECODER if is_decoder else ENCODER}
-    return Geometry.of_manifest(manifest)
+    manifest = {name: getattr(options, name) for name in APART}
+    manifest |= {"options": record_options(options), "pad_id": pad_id}
+    return Geometry.of_manifest({**manifest, SIDE: DECODER if is_decoder else ENCODER})
 
 
 def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
@@ -216,8 +216,6 @@ def choose_tensors(tensors: Mapping[str, Any], side: str | None) -> dict[str, An
     Args:
         side: one of SIDES; None where a file holds single sequences.
     """
-    if side is None:
-        return dict(tensors)
     return {
         name.removeprefix(PREFIX): array
         for name, array in tensors.items()

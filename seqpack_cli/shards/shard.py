@@ -140,24 +140,22 @@ class Shard(Batches):
         if is_unsound is None:
             if not 0 <= index < len(self):
                 return self[index]
-            is_unsound = self._is_unsound[block, size] = self._check_block(block * size, size)
+            some = self.arrays.cut(block * size, min((block + 1) * size, len(self)))
+            is_unsound = some.find_unsound(max_id=self.max_id, cells=False)
+            self._is_unsound[block, size] = is_unsound
+            let_pages_go(self.tensors["data"])
         if is_unsound[inside]:
             self.check(index)
         batch = self.view(index)
-        is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
+        is_sound = is_in_range(batch.data, self.max_id)
+        is_sound = is_sound and batch.has_right_padding(batch.data, self.pad_id)
         for column in self._token_columns:
             values = np.asarray(batch.columns[column.name])
             is_sound = is_sound and column.is_sound(values)
-            is_sound = is_sound and batch.has_right_padding(column.fill, values)
+            is_sound = is_sound and batch.has_right_padding(values, column.fill)
         if not is_sound:
             self.check(index)
         return batch
-
-    def _check_block(self, first: int, size: int) -> np.ndarray:
-        block = self.arrays.cut(first, min(first + size, len(self)))
-        unsound = block.find_unsound(max_id=self.max_id, cells=False)
-        let_pages_go(self.tensors["data"])
-        return unsound
 
     def check(self, index: int) -> None:
         """Raise FolderError if a batch is unsound."""
@@ -166,9 +164,13 @@ class Shard(Batches):
         except ValueError as error:
             raise FolderError(f"{self.path}: batch {index}: {error}") from error
 
-    def check_all(self) -> None:
-        """Raise FolderError about the first batch that is unsound."""
-        for index in np.flatnonzero(self.find_unsound()).tolist():
+    def check_all(self, *, cells: bool = True) -> None:
+        """Raise FolderError about the first batch that is unsound.
+
+        Args:
+            cells: see `ShardArrays.check`.
+        """
+        for index in np.flatnonzero(self.find_unsound(cells=cells)).tolist():
             self.check(index)
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> Shard:
@@ -177,9 +179,9 @@ class Shard(Batches):
         other._set_arrays(self.arrays.with_tensors(tensors, columns))
         return other
 
-    def find_unsound(self) -> np.ndarray:
-        """Find all batches that fail their checks, bool[batches]."""
-        return self.arrays.find_unsound(max_id=self.max_id)
+    def find_unsound(self, *, cells: bool = True) -> np.ndarray:
+        """Find all batches that fail their checks, bool[batches]; see `ShardArrays.check`."""
+        return self.arrays.find_unsound(max_id=self.max_id, cells=cells)
 
     def row(self, position: int) -> np.ndarray:
         """Return the ids of a row, counted through the shard; its batch must have been checked."""
@@ -194,18 +196,3 @@ class Shard(Batches):
     def view(self, index: int) -> Batch:
         """Return a batch without checking it."""
         return self.arrays.view(index)
-
-
-class ReadPages:
-    """What `take` has read of mapped shards since their pages were released."""
-
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self.shards: set[Shard] = set()
-
-    def release(self) -> None:
-        """Release the pages from this process; they stay in the system's cache."""
-        self.num_bytes = 0
-        shards, self.shards = self.shards, set()
-        for shard in tuple(shards):  # copied in one step: other threads may still add some
-            let_pages_go(shard.tensors["data"])

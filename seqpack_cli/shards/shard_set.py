@@ -28,7 +28,7 @@ from seqpack_cli.files.manifest import (
     find_format,
     read_kept_tokenizer,
 )
-from seqpack_cli.files.mapping import keep_mapped
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import Place, at, find_place, parse_place
 from seqpack_cli.limits import LIMITS
@@ -43,7 +43,7 @@ from seqpack_cli.shards.manifest import (
     read_shards_manifest,
     view_sides,
 )
-from seqpack_cli.shards.shard import Batches, ReadPages, Shard
+from seqpack_cli.shards.shard import Batches, Shard
 from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.store import (
     TokenStore,
@@ -76,9 +76,10 @@ class ShardSet(Batches):
         self.batch_offsets = to_offsets([entry["num_batches"] for entry in manifest["shards"]])
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self.columns = self._stored_columns
-        self._max_mapped = LIMITS.mapped_files
-        self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
+        self._read = set[Shard]()  # since their pages were released
+        self._num_read = 0  # bytes
+        self._num_sharing = 1  # shard sets that have the limits of one
         share_limits(self.sides)
 
     def __len__(self) -> int:
@@ -86,7 +87,7 @@ class ShardSet(Batches):
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy maps the files again
-        return {**self.__dict__, "_opened": {}, "_pages": ReadPages()}
+        return {**self.__dict__, "_opened": {}, "_read": set(), "_num_read": 0}
 
     @property
     def path(self) -> Place:
@@ -124,15 +125,17 @@ class ShardSet(Batches):
                 process; they stay in the system's cache. None is `LIMITS.mapped_bytes`.
         """
         number, inside = self.find(index)
-        pages = self._pages
-        if pages.num_bytes > (LIMITS.mapped_bytes if bytes_kept is None else bytes_kept):
-            pages.release()
+        most = LIMITS.mapped_bytes if bytes_kept is None else bytes_kept
+        if self._num_read > most // self._num_sharing:
+            self._num_read, read, self._read = 0, self._read, set()
+            for each in tuple(read):  # copied in one step: other threads may still add some
+                let_pages_go(each.tensors["data"])
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        pages.num_bytes += batch.data.nbytes + BYTES_PER_ITEM
+        self._num_read += batch.data.nbytes + BYTES_PER_ITEM
         for values in batch.columns.values():
-            pages.num_bytes += values.nbytes + BYTES_PER_ARRAY
-        pages.shards.add(shard)
+            self._num_read += values.nbytes + BYTES_PER_ARRAY
+        self._read.add(shard)
         return batch
 
     @functools.cached_property
@@ -184,7 +187,8 @@ class ShardSet(Batches):
             FolderError: it is missing or damaged, or the shards were replaced since they were
                 opened.
         """
-        return keep_mapped(self._opened, number, self._map_shard, max_kept=self._max_mapped)
+        most = LIMITS.mapped_files // self._num_sharing
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=most)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
@@ -219,8 +223,7 @@ class ShardSet(Batches):
 def share_limits(sets: Sequence[ShardSet]) -> None:
     """Let several shard sets map as many files, and keep as many pages, together as one alone."""
     for shards in sets:
-        shards._pages = sets[0]._pages
-        shards._max_mapped = LIMITS.mapped_files // len(sets)
+        shards._num_sharing = len(sets)
 
 
 @checks_arguments
