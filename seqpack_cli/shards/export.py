@@ -405,8 +405,8 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
         at_end=True,
     )
     check_no_source(output, task.source)
-    names = ("documents", "tokens", "end_tokens_added", "end_tokens_inside")
-    counts = dict.fromkeys((f"num_{name}" for name in names), 0)
+    counts = {"num_documents": 0, "num_tokens": 0}
+    counts |= {"num_end_tokens_added": 0, "num_end_tokens_inside": 0}
     with publish_alone(output, end, overwrite=task.overwrite) as file:
         task.tell_lost_columns("nanoGPT's format")
         for ids in _iter_flat(task, eos, counts):

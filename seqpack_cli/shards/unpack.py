@@ -320,61 +320,56 @@ class _Reader:
         """Read some rows, shard by shard."""
         indices, _, lengths = self._places[:, rows]
         shards, offsets = self._shards, to_offsets(lengths)
-        cells = {"data": np.empty(offsets[-1], shards.manifest["dtype"])}
-        by_row = dict[str, list[Values]]()
-        for name, column in shards.columns.items():
-            if column.is_per_token:
-                cells[column.tensor_name] = np.empty(offsets[-1], column.dtype)
-            else:
-                by_row[name] = []
+        ids = np.empty(offsets[-1], shards.manifest["dtype"])
+        columns: dict[str, Any] = {  # of rows, lists with those of each shard
+            name: np.empty(offsets[-1], column.dtype) if column.is_per_token else []
+            for name, column in shards.columns.items()
+        }
         numbers = np.searchsorted(self._first_rows, rows, "right") - 1
         by_shard = np.argsort(numbers, kind="stable")
         for some in np.split(by_shard, np.flatnonzero(np.diff(numbers[by_shard])) + 1):
             number = int(numbers[some[0]])
             shard = shards.open_shard(number)
             found = rows[some] - self._first_rows[number]
-            for name, target in cells.items():
-                shard.arrays.copy_rows(found, target, offsets[some], name)
-            for name, pieces in by_row.items():
-                pieces.append(shards.columns[name].view(shard.tensors).take(found))
+            shard.arrays.copy_rows(found, ids, offsets[some])
+            for name, column in shards.columns.items():
+                if column.is_per_token:
+                    shard.arrays.copy_rows(found, columns[name], offsets[some], column.tensor_name)
+                else:
+                    columns[name].append(column.view(shard.tensors).take(found))
             let_pages_go(shard.tensors["data"])
         places = np.argsort(by_shard)
-        columns = {
-            name: cells[column.tensor_name]
-            if column.is_per_token
-            else join_values(by_row[name]).take(places)
-            for name, column in shards.columns.items()
-        }
-        return Block(indices, cells["data"], lengths, columns)
+        for name, values in columns.items():
+            if isinstance(values, list):
+                columns[name] = join_values(values).take(places)
+        return Block(indices, ids, lengths, columns)
 
 
 def join_pieces(columns: Columns, block: Block, starts: np.ndarray) -> Block:
-    """Return the sequences of a block of pieces: those of one or more visits, which must be equal.
+    """Return the sequences of a block of pieces, of one or more visits, which must be equal.
 
-    Every visit covers the whole sequence, but each may be cut elsewhere.
+    Each visit may be cut elsewhere. A token that has several pieces must be the same in all.
 
     Args:
         block: of rows, those of a sequence together, and in the order of their starts.
         starts: int64[rows], the place of the first token in the sequence.
 
     Raises:
-        ValueError: the pieces are not those of such visits; with a message without the folder.
+        ValueError: a token has no piece, or pieces differ; with a message without the folder.
     """
     firsts = np.flatnonzero(np.diff(block.indices, prepend=-1))
     indices = block.indices[firsts]
     owners = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(starts)))
-    num_visits = np.bincount(owners[starts == 0], minlength=len(firsts))
     lengths = np.maximum.reduceat(starts + block.lengths, firsts)
-    is_wrong = num_visits * lengths != np.add.reduceat(block.lengths, firsts)
-    if not is_wrong.any():  # else there may be any number of cells
+    has_gap = (starts[firsts] != 0) | (lengths > np.add.reduceat(block.lengths, firsts))
+    if not has_gap.any():  # else there may be any number of cells
         offsets = to_offsets(lengths)
         cells = expand_ranges(offsets[owners] + starts, block.lengths)
-        of_cells = np.bincount(cells, minlength=offsets[-1]) != np.repeat(num_visits, lengths)
-        is_wrong = np.logical_or.reduceat(of_cells, offsets[:-1])
-    for index in indices[is_wrong][:1]:
+        entries = np.full(offsets[-1], -1)
+        entries[cells] = np.arange(len(cells))
+        has_gap = np.logical_or.reduceat(entries < 0, offsets[:-1])
+    for index in indices[has_gap][:1]:
         raise ValueError(f"pieces of sequence {index} do not follow one another")
-    entries = np.empty(offsets[-1], np.int64)
-    entries[cells] = np.arange(len(cells))
     # Which entry becomes that of a sequence or token, and which of these each entry must equal.
     ways = (firsts, owners), (entries, cells)
 
