@@ -314,23 +314,23 @@ def _folder_of_files(task: _Task, output: Place) -> Iterator[CreateFile]:
     A new folder on a disk is written beside its place and renamed. In a folder that exists, and in
     an object store, files appear one after another, when those of an earlier export are removed.
     """
-    check, folder, beside = partial(_check_folder, task, output), output, output.parent
+    check, folder = partial(_check_folder, task, output), output
     check()
-    is_new = isinstance(output, Path) and not output.exists()
-    made = at(beside if is_new else output).make_folder()
+    new = output if isinstance(output, Path) and not output.exists() else None
+    made = at(output if new is None else new.parent).make_folder()
     try:
-        if isinstance(output, Path) and is_new:
-            at(beside).remove_left_overs(output.name)
-            folder = disk.name_temporary(output)
+        if new is not None:
+            at(new.parent).remove_left_overs(new.name)
+            folder = beside = disk.name_temporary(new)
             at(folder).make_folder()
         at(folder).remove_left_overs()
         with publish_files(folder, check, replace=task.overwrite) as create:
             yield create
-        if isinstance(folder, Path) and is_new:
-            disk.rename(folder, Path(str(output)))
+        if new is not None:
+            disk.rename(beside, new)
     except BaseException:
-        if is_new:
-            at(beside).remove_left_overs(output.name)
+        if new is not None:
+            at(new.parent).remove_left_overs(new.name)
         disk.remove_folders(made)  # only if they are empty
         raise
 

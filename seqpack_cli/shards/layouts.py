@@ -242,7 +242,8 @@ def is_in_range(ids: np.ndarray, max_id: int) -> bool:
 
 def describe_fields(batch: Any) -> str:
     """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
-    values = ((it.name, getattr(batch, it.name)) for it in fields(batch) if it.repr)
+    names = getattr(batch, "_fields", None) or [it.name for it in fields(batch) if it.repr]
+    values = ((name, getattr(batch, name)) for name in names)
     spelled = (
         f"{name}={_describe_value(value)}"
         for name, value in values
@@ -253,9 +254,7 @@ def describe_fields(batch: Any) -> str:
 
 def _describe_value(value: Any) -> str:
     if hasattr(value, "_fields"):  # torch's PackedSequence
-        values = zip(value._fields, value, strict=True)
-        spelled = (f"{name}={_describe_value(each)}" for name, each in values if each is not None)
-        return f"{type(value).__name__}({', '.join(spelled)})"
+        return describe_fields(value)
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name!r}: {_describe_value(value[name])}' for name in value)}}}"
     if isinstance(value, list):

@@ -165,9 +165,9 @@ class ShardSet(Batches):
         return sum(entry["num_sequences"] for entry in self.manifest["stores"])
 
     @property
-    def max_visits(self) -> list[int]:
-        """How often a sequence of each token store may occur."""
-        return [math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"]]
+    def max_visits(self) -> int:
+        """How often a sequence may occur."""
+        return max(math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"])
 
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
