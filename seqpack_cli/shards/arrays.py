@@ -67,18 +67,21 @@ class ShardArrays:
 
     def make_tensors(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make all arrays of a shard of this kind but `data` and columns, int64."""
+        starts = rows.piece_starts
         tensors = {
-            "lengths": rows.lengths,
+            **vars(rows),
             "original_indices": rows.indices,
             "sequence_offsets": rows.batch_offsets,
             "data_offsets": to_offsets(rows.num_cells),
+            "piece_starts": np.zeros_like(rows.lengths) if starts is None else starts,
             **self.make_arrays(rows),
         }
         return {name: tensors[name].astype(np.int64, copy=False) for name in self.tensor_names[:-1]}
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of a shard that differ from layout to layout."""
-        raise NotImplementedError
+        """Make the arrays that differ from those of the rows in the order of the plan."""
+        del rows
+        return {}
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""

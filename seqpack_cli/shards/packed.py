@@ -138,10 +138,7 @@ class PackedArrays(ShardArrays):
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `batch_sizes`, and the offsets where those of each batch begin."""
         batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
-        found = {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
-        if rows.encoder_rows is not None:
-            found["encoder_rows"] = rows.encoder_rows
-        return found
+        return {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
 
     def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""

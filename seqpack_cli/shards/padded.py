@@ -154,7 +154,6 @@ class PaddedArrays(ShardArrays):
             "original_indices": np.insert(rows.indices, ends, -1),
             "sequence_offsets": to_offsets(num_rows),
             "widths": rows.num_cells // num_rows,
-            "num_filler_rows": rows.num_filler_rows,
         }
 
     def find_starts(self, rows: np.ndarray) -> np.ndarray:

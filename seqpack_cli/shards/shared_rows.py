@@ -226,16 +226,6 @@ class VarlenArrays(ShardArrays):
         length = None if self.geometry.num_rows is None else self.geometry.row_length
         return VarlenBatch(**arrays, row_length=length, multiple=self.geometry.multiple)
 
-    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make `piece_starts`, where in its sequence each piece begins, and `row_indices`."""
-        starts = rows.piece_starts
-        arrays = {
-            "piece_starts": np.zeros(len(rows.lengths), np.int64) if starts is None else starts
-        }
-        if rows.row_indices is not None:
-            arrays["row_indices"] = rows.row_indices
-        return arrays
-
     def find_starts(self, rows: np.ndarray) -> np.ndarray:
         """Return where in `data` each of some sequences begins, int64[N]."""
         lengths, firsts = self._rounded, self._find_firsts()
@@ -316,11 +306,9 @@ class StreamsArrays(VarlenArrays):
         return StreamsBatch(**arrays, num_streams=self._shape[0])
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of the pieces, but their lengths and indices."""
+        """Make `resets`, which mark the pieces that begin with a new state."""
         assert rows.continues is not None  # noqa: S101 - planned as streams
-        assert rows.next_ids is not None  # noqa: S101 - found in the store
-        resets = (rows.continues & FROM_BEFORE) == 0
-        return {**super().make_arrays(rows), "resets": resets, "next_ids": rows.next_ids}
+        return {"resets": (rows.continues & FROM_BEFORE) == 0}
 
     def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the cells of all batches."""
