@@ -40,6 +40,7 @@ class ShardArrays:
     """
 
     rules: ClassVar[LayoutRules]
+    all_names: ClassVar[tuple[str, ...]]  # arrays of a batch, in file order; some have no use
     is_by_steps: ClassVar[bool] = False  # whether other rows lie between the tokens of a row
 
     def __init__(
@@ -48,16 +49,16 @@ class ShardArrays:
         self.tensors = tensors
         self.geometry = geometry
         self.columns = columns
-        names = self.names
+        is_there = {
+            "encoder_rows": geometry.is_decoder,
+            "num_filler_rows": geometry.has_filler_rows,
+            "row_indices": geometry.num_rows is not None,
+        }
+        names = self.names = [name for name in self.all_names if is_there.get(name, True)]
         self._groups = [
             (offsets, [name for name in names if OFFSETS_OF.get(name) == offsets])
             for offsets in dict.fromkeys(map(OFFSETS_OF.get, names))
         ]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order, `data` last."""
-        raise NotImplementedError
 
     @property
     def tensor_names(self) -> list[str]:

@@ -123,13 +123,8 @@ class PackedArrays(ShardArrays):
     """Time step after time step."""
 
     rules = LAYOUTS["packed"]
+    all_names = ("lengths", "original_indices", "encoder_rows", "batch_sizes", "data")
     is_by_steps = True
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        of_decoder = ("encoder_rows",) if self.geometry.is_decoder else ()
-        return ("lengths", "original_indices", *of_decoder, "batch_sizes", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> PackedBatch:
         """Make a batch from its flat arrays."""

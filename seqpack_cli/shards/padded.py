@@ -128,12 +128,7 @@ class PaddedArrays(ShardArrays):
     """Rectangle after rectangle."""
 
     rules = LAYOUTS["padded"]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        filler = ("num_filler_rows",) if self.geometry.has_filler_rows else ()
-        return ("lengths", "original_indices", "widths", *filler, "data")
+    all_names = ("lengths", "original_indices", "widths", "num_filler_rows", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> PaddedBatch:
         """Make a batch from its flat arrays."""

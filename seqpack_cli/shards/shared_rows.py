@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -214,12 +214,7 @@ class VarlenArrays(ShardArrays):
     """Row after row, sequence after sequence."""
 
     rules = LAYOUTS["varlen"]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        rows = () if self.geometry.num_rows is None else ("row_indices",)
-        return ("lengths", *ORIGIN, *rows, "data")
+    all_names: ClassVar[tuple[str, ...]] = ("lengths", *ORIGIN, "row_indices", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -294,12 +289,8 @@ class StreamsArrays(VarlenArrays):
     """
 
     rules = LAYOUTS["streams"]
+    all_names = ("lengths", *ORIGIN, *OF_PIECES, "data")
     is_by_steps = True
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        return ("lengths", *ORIGIN, *OF_PIECES, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
