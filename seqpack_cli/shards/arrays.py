@@ -40,7 +40,7 @@ class ShardArrays:
     """
 
     rules: ClassVar[LayoutRules]
-    all_names: ClassVar[tuple[str, ...]]  # arrays of a batch, in file order; some have no use
+    all_names: ClassVar[tuple[str, ...]]  # arrays of a batch, in file order; geometry drops some
     is_by_steps: ClassVar[bool] = False  # whether other rows lie between the tokens of a row
 
     def __init__(

@@ -34,7 +34,6 @@ from seqpack_cli.files.manifest import (
 )
 from seqpack_cli.files.places import Place
 from seqpack_cli.shards.layouts import Geometry
-from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.manifest import check_id_range
 from seqpack_cli.tokens.store import MAX_STORES
 
@@ -142,16 +141,6 @@ def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = F
     manifest = {name: getattr(options, name) for name in APART}
     manifest |= {"options": record_options(options), "pad_id": pad_id}
     return Geometry.of_manifest({**manifest, SIDE: DECODER if is_decoder else ENCODER})
-
-
-def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
-    """Return the options recorded in a manifest, resolved.
-
-    Raises:
-        FolderError: `pack` refuses them.
-    """
-    values = {**manifest["options"], **{name: manifest[name] for name in APART}}
-    return parse_options(values, source, pairs=find_side(manifest) is not None)
 
 
 def parse_options(values: dict[str, Any], source: Place, *, pairs: bool) -> ResolvedOptions:
@@ -262,8 +251,10 @@ def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]
 # Reading
 
 
-def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str, Any], str]:
-    """Read and check the manifest of finished shards; return it and its digest.
+def read_shards_manifest(
+    path: Place, *, check_present: bool
+) -> tuple[dict[str, Any], str, ResolvedOptions]:
+    """Read and check the manifest of finished shards; return it, its digest and its options.
 
     Args:
         check_present: also check that every shard file exists and has its full size.
@@ -285,7 +276,8 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     sides = view_sides(manifest)
     for side in sides:
         _check_side(side, source)
-    options = read_options(manifest, source)
+    values = {**manifest["options"], **{name: manifest[name] for name in APART}}
+    options = parse_options(values, source, pairs=pairs)
     with accepted_by_pack(source):
         keys = PackOptions(buckets=manifest["bucket_keys"]).keys
         for entry in manifest["stores"]:
@@ -307,7 +299,7 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     manifest["options"] = record_options(options)  # with the defaults of those that are null
     if check_present:
         check_files(path, manifest["shards"], find_size)
-    return manifest, digest
+    return manifest, digest, options
 
 
 def check_all_fields(value: Any, fields: Mapping[str, Kind], source: Place) -> None:
@@ -328,7 +320,6 @@ def check_stores(stores: list[Any], fields: Mapping[str, Kind], source: Place) -
 def _check_side(manifest: dict[str, Any], source: Place) -> None:
     """Check the fields of a manifest that each side of pairs has."""
     check_id_range(manifest, source)
-    read_columns(manifest, source)
     check_stores(manifest["stores"], STORE_FIELDS, source)
     ledger = manifest["ledger"]
     check_all_fields(ledger, LEDGER_FIELDS, source)

@@ -39,7 +39,6 @@ from seqpack_cli.shards.manifest import (
     PREFIX,
     find_side,
     own_options,
-    read_options,
     read_shards_manifest,
     view_sides,
 )
@@ -64,13 +63,17 @@ class ShardSet(Batches):
     `sides` are the shard sets of both sides, whose batches hold the same documents.
     """
 
-    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+    def __init__(
+        self, path: Place, manifest: dict[str, Any], digest: str, options: ResolvedOptions
+    ) -> None:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
+        self.options = options  # that these shards were packed with
         self.side = find_side(manifest)  # encoder of pairs too
         views = view_sides(manifest)
-        is_alone = len(views) == 1
-        self.sides = [self] if is_alone else [ShardSet(path, view, digest) for view in views]
+        self.sides = [self]
+        if len(views) > 1:
+            self.sides = [ShardSet(path, view, digest, options) for view in views]
         self.layout: str = manifest["layout"]
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
         self.batch_offsets = to_offsets([entry["num_batches"] for entry in manifest["shards"]])
@@ -137,11 +140,6 @@ class ShardSet(Batches):
             self._num_read += values.nbytes + BYTES_PER_ARRAY
         self._read.add(shard)
         return batch
-
-    @functools.cached_property
-    def options(self) -> ResolvedOptions:
-        """The options that these shards were packed with."""
-        return read_options(self.manifest, self.path / MANIFEST_NAME)
 
     @property
     def own_options(self) -> PackOptions:
@@ -238,8 +236,7 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or not shards.
     """
     path = parse_place(path)
-    manifest, digest = read_shards_manifest(path, check_present=check_present)
-    return ShardSet(path, manifest, digest)
+    return ShardSet(path, *read_shards_manifest(path, check_present=check_present))
 
 
 def open_any(path: AnyPath) -> TokenStore | ShardSet:

@@ -396,9 +396,7 @@ def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
         FolderError: an index is outside the stores, which have `num_sequences`.
     """
     indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
-    outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
-    if len(outside):
-        index = indices[outside[0]]
+    for index in indices[((indices < 0) | (indices >= num_sequences)) & (lengths > 0)][:1]:
         raise FolderError(
             f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
         )
