@@ -361,7 +361,9 @@ def join_pieces(columns: Columns, block: Block, starts: np.ndarray) -> Block:
     indices = block.indices[firsts]
     owners = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(starts)))
     lengths = np.maximum.reduceat(starts + block.lengths, firsts)
-    has_gap = (starts[firsts] != 0) | (lengths > np.add.reduceat(block.lengths, firsts))
+    sums = np.add.reduceat(block.lengths, firsts)
+    has_gap = (starts[firsts] != 0) | (lengths > sums)
+    has_gap |= np.maximum.reduceat(starts, firsts) > sums  # whose end may have wrapped around
     if not has_gap.any():  # else there may be any number of cells
         offsets = to_offsets(lengths)
         cells = expand_ranges(offsets[owners] + starts, block.lengths)
