@@ -25,7 +25,7 @@ def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64, copy=False)
 
 
-def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def expand_ranges(starts: np.ndarray | int, lengths: np.ndarray) -> np.ndarray:
     """Return the indices that the ranges cover, one range after another, int64[sum of lengths].
 
     >>> expand_ranges(np.array([5, 0]), np.array([2, 3])).tolist()

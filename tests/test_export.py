@@ -157,6 +157,14 @@ def test_inputs_of_the_store_are_not_replaced(folder: Path) -> None:
     assert run("unpack", "packed", "--text", "-o", lines, "--overwrite").exit_code == 0
 
 
+def test_shards_in_the_place_of_their_store_have_no_inputs(folder: Path) -> None:
+    words = ("unpack", "shards", "-o", "made/out", "--overwrite")
+    assert run(*words).exit_code == 0
+    shutil.rmtree("tokens")
+    shutil.copytree("shards", "tokens")
+    assert run(*words).exit_code == 0
+
+
 def test_inputs_of_the_other_side_are_not_replaced(folder: Path) -> None:
     lines = folder / "made" / "rows"
     assert run("unpack", "shards", "--text", "-o", lines).exit_code == 0

@@ -215,21 +215,20 @@ def unpack_command(
         seqpack unpack shards --text -o pairs.jsonl
     """
     from seqpack_cli.shards.shard_set import open_shards
-    from seqpack_cli.shards.unpack import choose_side, unpack, write_sequences
+    from seqpack_cli.shards.unpack import unpack, write_sequences
 
     if as_json and str(output) == "-":
         raise OptionError(
             "--json conflicts with -o -, which prints the rows", hint="leave out --json"
         )
-    how: dict[str, Any] = {"as_text": not as_ids, "file_format": file_format}
+    how: dict[str, Any] = {"as_text": not as_ids, "file_format": file_format, "side": side}
     with show_progress("unpack", "row", quiet=quiet) as progress:
-        opened = choose_side(open_shards(shards), side)
+        opened = open_shards(shards)
         if str(output) == "-":
             write_sequences(opened, write_stdout, progress=progress, **how)
             return
-        how |= {"side": side, "overwrite": overwrite}
-        num_rows = unpack(shards, output, progress=progress, **how)
-    noun = "sequence" if opened.decoder is None else "pair"
+        num_rows = unpack(shards, output, overwrite=overwrite, progress=progress, **how)
+    noun = "sequence" if opened.decoder is None or side else "pair"
     print_result(
         {f"num_{noun}s": num_rows, "file": str(output)},
         lambda: [f"{output}: {count(num_rows, noun)}"],

@@ -189,7 +189,7 @@ def _measure(shard: Shard) -> BatchTable:
     is_wrong = (table.num_tokens < 1) | (most > table.num_cells)
     is_wrong[arrays.batch_of_rows[lengths < 0]] = True
     for wrong in np.flatnonzero(is_wrong).tolist():
-        shard[wrong]  # raises the error
+        shard.check(wrong)
     return table
 
 

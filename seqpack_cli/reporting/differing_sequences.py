@@ -99,7 +99,7 @@ def compare_shards(
 
 def count_equal(shards: ShardSet) -> dict[str, Any]:
     """Return the counts for shards with equal arrays: all sequences are the same."""
-    counts, is_repeated = _begin_counts(), max(shards.max_visits) > 1
+    counts, is_repeated = _begin_counts(), shards.max_visits > 1
     visited = [np.empty(0, np.int64)]  # kept only where a sequence may occur several times
     for number in range(shards.num_shards):
         arrays = shards.open_shard(number).arrays

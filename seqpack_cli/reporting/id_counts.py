@@ -125,9 +125,7 @@ class _ShardRun:
         Padding is masked rather than counted and subtracted: long runs of one id are slow to count.
         """
         shard, offsets = self._shard, self._shard.tensors["data_offsets"]
-        unsound = shard.arrays.find_unsound(max_id=shard.max_id, cells=False)
-        for index in np.flatnonzero(unsound).tolist():
-            shard[index]  # raises the error
+        shard.check_all(cells=False)
         first = 0
         while first < len(shard):
             most = offsets[first] + LIMITS.entries_per_block
@@ -136,7 +134,7 @@ class _ShardRun:
             mask = shard.arrays.cut(first, last).mask_tokens()
             wrong = np.flatnonzero(~mask & (cells != shard.pad_id))
             if len(wrong):
-                shard[int(self.find(offsets[first] + wrong[:1])[0])]  # raises the error
+                shard.check(int(self.find(offsets[first] + wrong[:1])[0]))
             yield len(cells), cells[mask]
             first = last
 

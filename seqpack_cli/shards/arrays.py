@@ -8,7 +8,7 @@ checked as ids are. Checking all batches takes 1 to 2 ns per token.
 
 from __future__ import annotations
 
-import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -40,6 +40,7 @@ class ShardArrays:
     """
 
     rules: ClassVar[LayoutRules]
+    all_names: ClassVar[tuple[str, ...]]  # arrays of a batch, in file order; geometry drops some
     is_by_steps: ClassVar[bool] = False  # whether other rows lie between the tokens of a row
 
     def __init__(
@@ -48,17 +49,16 @@ class ShardArrays:
         self.tensors = tensors
         self.geometry = geometry
         self.columns = columns
-        self._values: list[tuple[str, Values, bool]] | None = None  # found at the first batch
-        names = self.names
+        is_there = {
+            "encoder_rows": geometry.is_decoder,
+            "num_filler_rows": geometry.has_filler_rows,
+            "row_indices": geometry.num_rows is not None,
+        }
+        names = self.names = [name for name in self.all_names if is_there.get(name, True)]
         self._groups = [
             (offsets, [name for name in names if OFFSETS_OF.get(name) == offsets])
             for offsets in dict.fromkeys(map(OFFSETS_OF.get, names))
         ]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order, `data` last."""
-        raise NotImplementedError
 
     @property
     def tensor_names(self) -> list[str]:
@@ -68,18 +68,21 @@ class ShardArrays:
 
     def make_tensors(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make all arrays of a shard of this kind but `data` and columns, int64."""
+        starts = rows.piece_starts
         tensors = {
-            "lengths": rows.lengths,
+            **vars(rows),
             "original_indices": rows.indices,
             "sequence_offsets": rows.batch_offsets,
             "data_offsets": to_offsets(rows.num_cells),
+            "piece_starts": np.zeros_like(rows.lengths) if starts is None else starts,
             **self.make_arrays(rows),
         }
         return {name: tensors[name].astype(np.int64, copy=False) for name in self.tensor_names[:-1]}
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of a shard that differ from layout to layout."""
-        raise NotImplementedError
+        """Make the arrays that differ from those of the rows in the order of the plan."""
+        del rows
+        return {}
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
@@ -157,10 +160,8 @@ class ShardArrays:
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> ShardArrays:
         """Return a copy with other arrays, and with other columns unless they are None."""
-        other = copy.copy(self)
-        other.tensors, other._values = tensors, None
-        other.columns = self.columns if columns is None else columns
-        return other
+        columns = self.columns if columns is None else columns
+        return type(self)(tensors, self.geometry, columns=columns)
 
     def find_batch(self, row: int) -> tuple[int, int]:
         """Return the batch of a row, counted through the shard, and the row's number in it."""
@@ -168,76 +169,72 @@ class ShardArrays:
         batch = int(np.searchsorted(offsets, row, "right")) - 1
         return batch, int(row - offsets[batch])
 
+    @functools.cached_property
+    def _values(self) -> list[tuple[str, Values, str]]:
+        """Of each column its name, its values, and the offsets where those of a batch begin."""
+        of = "sequence_offsets", "data_offsets"
+        columns = self.columns.items()
+        return [(name, each.view(self.tensors), of[each.is_per_token]) for name, each in columns]
+
+    def _slice(self, first: int, last: int) -> tuple[dict[str, Any], dict[str | None, slice]]:
+        """Return views of the arrays of some batches, and where they lie, by their offsets."""
+        arrays: dict[str, Any] = {}
+        places: dict[str | None, slice] = {None: slice(first, last)}
+        for offsets, names in self._groups:
+            if offsets is not None:
+                begins = self.tensors[offsets]
+                places[offsets] = slice(int(begins[first]), int(begins[last]))
+            for name in names:
+                arrays[name] = self.tensors[name][places[offsets]]
+        return arrays, places
+
     def view(self, index: int) -> Batch:
         """Return one batch as views, unchecked.
 
         Raises:
             ValueError: the arrays cannot belong to one batch.
         """
-        arrays = {}
-        places: dict[str | None, slice] = {None: slice(index, index + 1)}
-        for offsets, names in self._groups:
-            if offsets is not None:
-                places[offsets] = slice(*self.tensors[offsets][index : index + 2].tolist())
-            for name in names:
-                arrays[name] = self.tensors[name][places[offsets]]
+        arrays, places = self._slice(index, index + 1)
         batch = self.make_batch(arrays)
-        if self.columns:
-            if self._values is None:  # so that a batch takes 0.3 us for each column
-                self._values = [
-                    (name, column.view(self.tensors), column.is_per_token)
-                    for name, column in self.columns.items()
-                ]
-            rows, cells = places["sequence_offsets"], places["data_offsets"]
-            for name, values, is_per_token in self._values:
-                some = values[cells if is_per_token else rows]
-                batch.columns[name] = (
-                    np.asarray(some).reshape(batch.shape) if is_per_token else some
-                )
+        for name, values, offsets in self._values:
+            some = values[places[offsets]]
+            if offsets == "data_offsets":
+                some = np.asarray(some).reshape(batch.shape)
+            batch.columns[name] = some
         return batch
 
     def cut(self, first: int, last: int) -> ShardArrays:
         """Return the arrays of some batches; all but the offsets are views."""
-        tensors = {}
-        places: dict[str | None, slice] = {None: slice(first, last)}
-        for offsets, names in self._groups:
-            if offsets is not None:
-                begins = self.tensors[offsets][first : last + 1]
-                places[offsets] = slice(int(begins[0]), int(begins[-1]))
-                tensors[offsets] = begins - begins[0]
-            for name in names:
-                tensors[name] = self.tensors[name][places[offsets]]
-        for column in self.columns.values():
-            of = "data_offsets" if column.is_per_token else "sequence_offsets"
-            values = column.view(self.tensors)[places[of]]
-            if isinstance(values, TextValues):
-                start, end = int(values.offsets[0]), int(values.offsets[-1])
-                values = TextValues(values.data[start:end], values.offsets - start)
-            tensors |= column.make_arrays(values)
+        tensors, places = self._slice(first, last)
+        for name in filter(None, places):
+            begins = self.tensors[name][first : last + 1]
+            tensors[name] = begins - begins[0]
+        for name, values, offsets in self._values:
+            some = values[places[offsets]]
+            if isinstance(some, TextValues):
+                some = some.trim()
+            tensors |= self.columns[name].make_arrays(some)
         return self.with_tensors(tensors)
 
     def check_offsets(self) -> None:
         """Raise ValueError unless the batches lie one after another and fill the arrays."""
         tensors = self.tensors
-        counts: dict[str, tuple[int, str]] = {}  # how many entries each array must have, and why
-        for name, names in self._groups:
-            if name is None:
-                counts |= dict.fromkeys(names, (len(self), "one for each batch"))
-                continue
+        counts: dict[str | None, tuple[int, str]] = {None: (len(self), "one for each batch")}
+        for name in filter(None, (name for name, _ in self._groups)):
             offsets = tensors[name]
             is_rising = len(self) > 0 and offsets[0] == 0 and (offsets[1:] > offsets[:-1]).all()
             if len(offsets) != len(self) + 1 or not is_rising:
                 raise ValueError(f"{name} does not rise from 0 in {len(self) + 1} entries")
-            counts |= dict.fromkeys(names, (int(offsets[-1]), f"the last of {name}"))
-        for column in self.columns.values():
-            array = column.tensor_name
-            if column.is_text:
-                num_texts, num_bytes = counts["lengths"][0], len(tensors[array])
-                offsets, name = tensors[column.offsets_name], column.offsets_name
-                check_offsets(offsets, num_texts=num_texts, num_bytes=num_bytes, name=name)
+            counts[name] = int(offsets[-1]), f"the last of {name}"
+        arrays = {array: counts[offsets] for offsets, names in self._groups for array in names}
+        for name, values, of in self._values:
+            column = self.columns[name]
+            if isinstance(values, TextValues):
+                sizes = {"num_texts": len(tensors["lengths"]), "num_bytes": len(values.data)}
+                check_offsets(values.offsets, **sizes, name=column.offsets_name)
             else:
-                counts[array] = counts["data" if column.is_per_token else "lengths"]
-        for array, (count, why) in counts.items():
+                arrays[column.tensor_name] = counts[of]
+        for array, (count, why) in arrays.items():
             if len(tensors[array]) != count:
                 found = f"{array} has {len(tensors[array])} entries"
                 raise ValueError(f"{found}, expected {count}, {why}")

@@ -59,7 +59,6 @@ from seqpack_cli.shards.unpack import (
     cut_rows,
     drop_overlaps,
     iter_blocks,
-    open_sound,
 )
 from seqpack_cli.tokens.columns import TARGETS
 from seqpack_cli.tokens.kinds import Values
@@ -67,6 +66,7 @@ from seqpack_cli.tokens.part_files import MAGIC, write_index
 from seqpack_cli.tokens.store import TokenStore
 
 CHANGED_HINT = "the file was changed or damaged: run the command that wrote it with --overwrite"
+Arrays = list[tuple[str, Any]]  # the columns of a table, by name
 OTHER_FOLDER = "choose another -o"
 PARQUET = make_kind("export")
 PARQUET_NAME = "part-{:05d}.parquet"
@@ -76,7 +76,6 @@ NO_LABEL = -100  # what losses ignore
 INDEX = FileKind("the index of an indexed dataset", lambda head: head.startswith(MAGIC))
 FLAT = np.dtype("<u2")  # of nanoGPT's ids
 END: list[Any] = [(None, [-1])]  # after the last block: no sequence of a document
-OTHER_FORMATS = "pass --to megatron or --to parquet"
 
 
 @checks_arguments
@@ -111,19 +110,15 @@ def export(
         raise OptionError(
             f"--eos has no effect on --to {to}", hint="leave out --eos, or pass --to nanogpt"
         )
-    task = _Task(_open_source(path), output, overwrite, eos, progress or Progress())
-    return {"format": to, **FORMATS[to](task)}
-
-
-def _open_source(path: AnyPath) -> TokenStore | ShardSet:
-    opened = open_any(path)
-    if isinstance(opened, ShardSet) and opened.decoder is not None:
+    source = open_any(path)
+    if isinstance(source, ShardSet) and source.decoder is not None:
         raise OptionError(
-            f"{opened.path}: holds pairs, expected single sequences",
-            hint=f"seqpack unpack {shlex.quote(str(opened.path))} --format parquet -o FILE writes "
+            f"{source.path}: holds pairs, expected single sequences",
+            hint=f"seqpack unpack {shlex.quote(str(source.path))} --format parquet -o FILE writes "
             "both sides, or export the token stores",
         )
-    return opened
+    task = _Task(source, output, overwrite, eos, progress or Progress())
+    return {"format": to, **FORMATS[to](task)}
 
 
 @dataclass(frozen=True)
@@ -137,10 +132,18 @@ class _Task:
     progress: Progress
 
     def iter_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
-        """Yield all sequences in the order of the token stores, and the document of each."""
-        if isinstance(self.source, TokenStore):
-            return _iter_store(self.source, self.progress)
-        return _iter_shards(self.source, self.progress)
+        """Yield all sequences in the order of the token stores, and the document of each.
+
+        Of shards each sequence counts as a document.
+        """
+        source, progress = self.source, self.progress
+        if isinstance(source, TokenStore):
+            yield from _iter_store(source, progress)
+            return
+        _check_files(source.path, source.manifest["shards"])
+        for (block,) in iter_blocks([source], LIMITS.ids_per_export, progress):
+            yield block, block.indices
+            progress.on_tokens(len(block.ids))
 
     def tell_lost_columns(self, format_name: str, *, has_targets: bool = False) -> None:
         """Say which columns a format does not have."""
@@ -184,14 +187,6 @@ def _iter_store(store: TokenStore, progress: Progress) -> Iterator[tuple[Block, 
         store.let_pages_go()
 
 
-def _iter_shards(shards: ShardSet, progress: Progress) -> Iterator[tuple[Block, np.ndarray]]:
-    """Yield the blocks of shards; each sequence counts as a document."""
-    _check_files(shards.path, shards.manifest["shards"])
-    for (block,) in iter_blocks([shards], LIMITS.ids_per_export, progress):
-        yield block, block.indices
-        progress.on_tokens(len(block.ids))
-
-
 # Parquet
 
 
@@ -199,11 +194,13 @@ def _export_parquet(task: _Task) -> dict[str, Any]:
     """Write a folder of Parquet files, for readers of Hugging Face datasets."""
     output, source = parse_place(task.output), task.source
     import_pyarrow()  # before any work
-    tables = _iter_tables(task)
+    found = _iter_arrays(task)
     if isinstance(source, ShardSet):
         rules = LAYOUTS[source.layout]
         if rules.shares_rows and not rules.carries_state:  # streams have no rows of their own
-            tables = _iter_packed_tables(source, task)
+            found = _iter_packed_arrays(source, task)
+    hint = "pass pack --drop-column {}, and export the shards"
+    tables = (make_table(arrays, source.path, "export", hint=hint) for arrays in found)
     digest = source.digest if isinstance(source, TokenStore) else source.folder.digest
     about = {"source_format": source.manifest["format"], "source_blake3": digest}
     counts, files = {"num_rows": 0, "num_tokens": 0}, list[HashingWriter]()
@@ -223,8 +220,8 @@ def _export_parquet(task: _Task) -> dict[str, Any]:
     return {**counts, "files": [str(output / name) for name in names]}
 
 
-def _iter_tables(task: _Task) -> Iterator[Any]:
-    """Yield tables of one row for each sequence."""
+def _iter_arrays(task: _Task) -> Iterator[Arrays]:
+    """Yield the columns of tables with one row for each sequence."""
     store = task.source
     has_documents = isinstance(store, TokenStore) and any(
         (store.count_sequences(number) != 1).any() for number in range(store.num_parts)
@@ -243,12 +240,11 @@ def _iter_tables(task: _Task) -> Iterator[Any]:
             if name != TARGETS:
                 array = make_column(column, block.columns[name], offsets)
                 arrays.append((name, array))
-        hint = "pass pack --drop-column {}, and export the shards"
-        yield make_table(arrays, store.path, "export", hint=hint)
+        yield arrays
 
 
-def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
-    """Yield tables of one row for each row that several sequences share, in the shards' order.
+def _iter_packed_arrays(shards: ShardSet, task: _Task) -> Iterator[Arrays]:
+    """Yield the columns of tables with one row for each that several sequences share, in order.
 
     Padding is left out: that between aligned sequences, that at the end of a row, and rows that are
     all padding.
@@ -257,7 +253,8 @@ def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
     task.progress.on_total(len(shards))
     for number, entry in enumerate(shards.manifest["shards"]):
         _check_files(shards.path, [entry])
-        shard = open_sound(shards, number)
+        shard = shards.open_shard(number)
+        shard.check_all()
         for some in cut_rows(shard.tensors["data_offsets"], LIMITS.ids_per_export):
             batches = shard.arrays.cut(some.start, some.stop)
             is_token = batches.mask_tokens() if batches.has_padding else slice(None)
@@ -272,14 +269,14 @@ def _iter_packed_tables(shards: ShardSet, task: _Task) -> Iterator[Any]:
                 targets = batches.tensors[shards.columns[TARGETS].tensor_name][is_token]
             labels = _make_labels(ids, targets).copy()
             labels[starts[:-1]] = NO_LABEL
-            positions = expand_ranges(np.zeros(len(lengths), np.int64), lengths)
+            positions = expand_ranges(0, lengths)
             arrays = [
                 ("input_ids", make_lists(ids, starts[of_rows])),
                 ("labels", make_lists(labels, starts[of_rows])),
                 ("seq_lengths", make_lists(lengths.astype(np.int32), of_rows)),
                 ("position_ids", make_lists(positions.astype(np.int32), starts[of_rows])),
             ]
-            yield make_table(arrays, shards.path, "export")
+            yield arrays
             task.progress.tell(some.stop - some.start, len(ids))
         let_pages_go(shard.tensors["data"])
 
@@ -317,23 +314,23 @@ def _folder_of_files(task: _Task, output: Place) -> Iterator[CreateFile]:
     A new folder on a disk is written beside its place and renamed. In a folder that exists, and in
     an object store, files appear one after another, when those of an earlier export are removed.
     """
-    check, folder, beside = partial(_check_folder, task, output), output, output.parent
+    check, folder = partial(_check_folder, task, output), output
     check()
-    is_new = isinstance(output, Path) and not output.exists()
-    made = at(beside if is_new else output).make_folder()
+    new = output if isinstance(output, Path) and not output.exists() else None
+    made = at(output if new is None else new.parent).make_folder()
     try:
-        if isinstance(output, Path) and is_new:
-            at(beside).remove_left_overs(output.name)
-            folder = disk.name_temporary(output)
+        if new is not None:
+            at(new.parent).remove_left_overs(new.name)
+            folder = beside = disk.name_temporary(new)
             at(folder).make_folder()
         at(folder).remove_left_overs()
         with publish_files(folder, check, replace=task.overwrite) as create:
             yield create
-        if isinstance(folder, Path) and is_new:
-            disk.rename(folder, Path(str(output)))
+        if new is not None:
+            disk.rename(beside, new)
     except BaseException:
-        if is_new:
-            at(beside).remove_left_overs(output.name)
+        if new is not None:
+            at(new.parent).remove_left_overs(new.name)
         disk.remove_folders(made)  # only if they are empty
         raise
 
@@ -403,13 +400,13 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
     eos = _find_eos(task)
     end = FileKind(
         f"uint16 ids that end with the end token {eos}",
-        lambda tail: tail == eos.to_bytes(2, "little"),
+        lambda tail: tail == np.array(eos).astype(FLAT).tobytes(),
         max_bytes=2,
         at_end=True,
     )
     check_no_source(output, task.source)
-    names = ("documents", "tokens", "end_tokens_added", "end_tokens_inside")
-    counts = dict.fromkeys((f"num_{name}" for name in names), 0)
+    counts = {"num_documents": 0, "num_tokens": 0}
+    counts |= {"num_end_tokens_added": 0, "num_end_tokens_inside": 0}
     with publish_alone(output, end, overwrite=task.overwrite) as file:
         task.tell_lost_columns("nanoGPT's format")
         for ids in _iter_flat(task, eos, counts):
@@ -423,29 +420,16 @@ def _export_nanogpt(task: _Task) -> dict[str, Any]:
 
 
 def _find_eos(task: _Task) -> int:
-    """Return the id of the end token.
-
-    Raises:
-        OptionError: none is known, or it does not fit.
-    """
-    path, manifest = task.source.path, task.source.manifest
-    if task.eos is not None and not 0 <= task.eos <= manifest["max_id"]:
-        raise OptionError(
-            f"--eos {task.eos}: not a token of {path}, expected an id from 0 to "
-            f"{manifest['max_id']}",
-            hint="pass --eos with the id of the token that ends a document",
-        )
-    eos: int | None = manifest["eos_id"] if task.eos is None else task.eos
-    if eos is None:
-        raise OptionError(
-            f"{path}: no end token is known, nanoGPT's format needs one",
-            hint="pass --eos with the id of the token that ends a document",
-        )
-    if eos > np.iinfo(FLAT).max:
-        raise OptionError(
-            f"{path}: end token {eos:,} does not fit uint16", hint=f"{OTHER_FORMATS}, without --eos"
-        )
-    return eos
+    """Return the id of the end token; raise OptionError if none is known."""
+    path, manifest, eos = task.source.path, task.source.manifest, task.eos
+    found: int | None = manifest["eos_id"] if eos is None else eos
+    if found is None or not 0 <= found <= manifest["max_id"]:
+        what = f"{path}: no end token is known, nanoGPT's format needs one"
+        if eos is not None:
+            known = f"expected an id from 0 to {manifest['max_id']}"
+            what = f"--eos {eos}: not a token of {path}, {known}"
+        raise OptionError(what, hint="pass --eos with the id of the token that ends a document")
+    return found
 
 
 def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.ndarray]:
@@ -454,23 +438,22 @@ def _iter_flat(task: _Task, eos: int, counts: dict[str, int]) -> Iterator[np.nda
     Tokens with which a sequence repeats the end of the one before (`tokenize --overlap`) are left
     out, as by `unpack`: documents are whole.
     """
-    source = task.source
     for (whole, documents), (_, following) in pairwise(chain(task.iter_blocks(), END)):
         is_last = np.append(documents[1:], following[0]) != documents
-        block = drop_overlaps(source, whole)
-        largest = int(block.ids.max())
-        if largest > np.iinfo(FLAT).max:
-            raise DataError(
-                f"{source.path}: id {largest:,} does not fit uint16", hint=OTHER_FORMATS
-            )
+        block = drop_overlaps(task.source, whole)
         ends = np.cumsum(block.lengths)[is_last]
         has_end = block.ids[ends - 1] == eos
         counts["num_documents"] += len(ends)
         counts["num_end_tokens_inside"] += int((block.ids == eos).sum() - has_end.sum())
         counts["num_end_tokens_added"] += int((~has_end).sum())
-        flat = np.insert(block.ids.astype(FLAT, copy=False), ends[~has_end], eos)
+        flat = np.insert(block.ids, ends[~has_end], eos)
+        if flat.max() > np.iinfo(FLAT).max:
+            raise DataError(
+                f"{task.source.path}: id {flat.max():,} does not fit uint16",
+                hint="pass --to megatron or --to parquet, without --eos",
+            )
         counts["num_tokens"] += len(flat)
-        yield flat
+        yield flat.astype(FLAT, copy=False)
 
 
 FORMATS = {"parquet": _export_parquet, "megatron": _export_megatron, "nanogpt": _export_nanogpt}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,24 +23,20 @@ from seqpack_cli.tokens.kinds import Values
 Tensors = Mapping[str, np.ndarray]  # the arrays of a shard by name
 
 # Arrays with the same number of entries per batch share their offsets; others have one per batch.
-PER_ROW = (
-    "lengths",
-    "original_indices",
-    "piece_starts",
-    "row_indices",
-    "encoder_rows",
-    "resets",
-    "next_ids",
-)
 OFFSETS_OF = {
-    **dict.fromkeys(PER_ROW, "sequence_offsets"),
+    "lengths": "sequence_offsets",
+    "original_indices": "sequence_offsets",
+    "piece_starts": "sequence_offsets",
+    "row_indices": "sequence_offsets",
+    "encoder_rows": "sequence_offsets",
+    "resets": "sequence_offsets",
+    "next_ids": "sequence_offsets",
     "batch_sizes": "step_offsets",
     "data": "data_offsets",
 }
 
 # In changed rows, a number for each cell that those before did not have; counted from the end.
 PADDING, BEFORE, AFTER = -1, -2, -3
-NO_CUTS = (np.empty(0, np.int64), np.empty(0, np.int64))  # cells and ids
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,17 @@ class Geometry:
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any]) -> Geometry:
         """Return the geometry of the shards of a manifest, or of one side of pairs."""
-        pad_id, options = manifest["pad_id"], manifest["options"]
-        if LAYOUTS[manifest["layout"]].shares_rows:
-            num_rows, multiple = options["batch_size"], options["align_sequences"]
-            length = 0 if num_rows is None else options["max_tokens"]
-            return cls(pad_id, num_rows=num_rows, row_length=length, multiple=multiple)
-        is_decoder, has_filler_rows = manifest.get(SIDE) == DECODER, options["last_batch"] == "pad"
-        return cls(pad_id, manifest["padding_side"], has_filler_rows, is_decoder=is_decoder)
+        options, shares_rows = manifest["options"], LAYOUTS[manifest["layout"]].shares_rows
+        num_rows = options["batch_size"] if shares_rows else None
+        return cls(
+            manifest["pad_id"],
+            manifest["padding_side"],
+            has_filler_rows=options["last_batch"] == "pad" and not shares_rows,
+            num_rows=num_rows,
+            row_length=0 if num_rows is None else options["max_tokens"],
+            multiple=options["align_sequences"],
+            is_decoder=manifest.get(SIDE) == DECODER,
+        )
 
 
 class Batch:
@@ -75,6 +75,7 @@ class Batch:
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    ids_name: ClassVar[str] = "data"  # of the field that holds the ids
 
     data: np.ndarray  # the ids and padding as one flat array, in the order of the shard
     lengths: np.ndarray  # int64[B], tokens of each row
@@ -153,22 +154,19 @@ class Batch:
 
         Left out are tokens whose next one is not a target.
         """
-        return NO_CUTS
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def without_filler(self) -> Batch:
         """Return the batch without its filler rows."""
         return self
 
-    def has_right_padding(self, pad_id: int, values: np.ndarray | None = None) -> bool:
-        """Return whether all padding is pad_id.
+    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> Self:
+        """Return the same rows with other ids, as one flat array, and columns."""
+        return replace(self, **{self.ids_name: ids.reshape(self.shape), "columns": columns})
 
-        Args:
-            values: looked at instead of the ids, in their shape.
-        """
-        if not self.has_padding:
-            return True
-        cells = self.data if values is None else values.reshape(-1)
-        return bool((cells[self._padding] == pad_id).all())
+    def has_right_padding(self, values: np.ndarray, fill: int) -> bool:
+        """Return whether padding holds nothing but fill in values, one for each cell."""
+        return not self.has_padding or bool((values.reshape(-1)[self._padding] == fill).all())
 
     def count_padding(self) -> int:
         """Count the padding cells."""
@@ -244,7 +242,8 @@ def is_in_range(ids: np.ndarray, max_id: int) -> bool:
 
 def describe_fields(batch: Any) -> str:
     """Return the repr of a batch in one line: dtype and shape stand for an array or a tensor."""
-    values = ((it.name, getattr(batch, it.name)) for it in fields(batch) if it.repr)
+    names = getattr(batch, "_fields", None) or [it.name for it in fields(batch) if it.repr]
+    values = ((name, getattr(batch, name)) for name in names)
     spelled = (
         f"{name}={_describe_value(value)}"
         for name, value in values
@@ -255,9 +254,7 @@ def describe_fields(batch: Any) -> str:
 
 def _describe_value(value: Any) -> str:
     if hasattr(value, "_fields"):  # torch's PackedSequence
-        values = zip(value._fields, value, strict=True)
-        spelled = (f"{name}={_describe_value(each)}" for name, each in values if each is not None)
-        return f"{type(value).__name__}({', '.join(spelled)})"
+        return describe_fields(value)
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name!r}: {_describe_value(value[name])}' for name in value)}}}"
     if isinstance(value, list):

@@ -33,9 +33,7 @@ from seqpack_cli.files.manifest import (
     read_manifest,
 )
 from seqpack_cli.files.places import Place
-from seqpack_cli.ranges import to_offsets
 from seqpack_cli.shards.layouts import Geometry
-from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.manifest import check_id_range
 from seqpack_cli.tokens.store import MAX_STORES
 
@@ -140,19 +138,9 @@ def to_lists(value: Any) -> Any:
 
 def find_geometry(options: PackOptions, *, pad_id: int = 0, is_decoder: bool = False) -> Geometry:
     """Return what the layout of batches with these resolved options needs to know."""
-    manifest = {"layout": options.layout, "options": record_options(options), "pad_id": pad_id}
-    manifest |= {"padding_side": options.padding_side, SIDE: DECODER if is_decoder else ENCODER}
-    return Geometry.of_manifest(manifest)
-
-
-def read_options(manifest: dict[str, Any], source: Place) -> ResolvedOptions:
-    """Return the options recorded in a manifest, resolved.
-
-    Raises:
-        FolderError: `pack` refuses them.
-    """
-    values = {**manifest["options"], **{name: manifest[name] for name in APART}}
-    return parse_options(values, source, pairs=find_side(manifest) is not None)
+    manifest = {name: getattr(options, name) for name in APART}
+    manifest |= {"options": record_options(options), "pad_id": pad_id}
+    return Geometry.of_manifest({**manifest, SIDE: DECODER if is_decoder else ENCODER})
 
 
 def parse_options(values: dict[str, Any], source: Place, *, pairs: bool) -> ResolvedOptions:
@@ -217,8 +205,6 @@ def choose_tensors(tensors: Mapping[str, Any], side: str | None) -> dict[str, An
     Args:
         side: one of SIDES; None where a file holds single sequences.
     """
-    if side is None:
-        return dict(tensors)
     return {
         name.removeprefix(PREFIX): array
         for name, array in tensors.items()
@@ -243,16 +229,15 @@ def count_of_stores(
     Args:
         num_sequences: of each store.
     """
-    indices, num_stores = tensors["original_indices"], len(num_sequences)
-    numbers = np.searchsorted(to_offsets(num_sequences), indices, "right") - 1
-    is_real = indices >= 0
-    is_first = is_real & (tensors["piece_starts"] == 0) if "piece_starts" in tensors else is_real
-    sequences = np.bincount(numbers[is_first], minlength=num_stores)
-    tokens = np.bincount(numbers[is_real], tensors["lengths"][is_real], minlength=num_stores)
-    return [
-        {"num_sequences": int(found), "num_tokens": int(count)}
-        for found, count in zip(sequences.tolist(), tokens.tolist(), strict=True)
+    is_real = tensors["original_indices"] >= 0
+    starts = tensors.get("piece_starts", np.zeros(len(is_real)))[is_real]
+    ends, indices = np.cumsum(num_sequences), tensors["original_indices"][is_real]
+    numbers = np.searchsorted(ends, indices, "right")
+    sums = [
+        np.bincount(numbers, weights, len(ends)).astype(np.int64).tolist()
+        for weights in (starts == 0, tensors["lengths"][is_real])
     ]
+    return [dict(zip(STORE_COUNTS, counts, strict=True)) for counts in zip(*sums, strict=True)]
 
 
 def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]]:
@@ -266,8 +251,10 @@ def add_up_stores(counts: Sequence[list[dict[str, int]]]) -> list[dict[str, int]
 # Reading
 
 
-def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str, Any], str]:
-    """Read and check the manifest of finished shards; return it and its digest.
+def read_shards_manifest(
+    path: Place, *, check_present: bool
+) -> tuple[dict[str, Any], str, ResolvedOptions]:
+    """Read and check the manifest of finished shards; return it, its digest and its options.
 
     Args:
         check_present: also check that every shard file exists and has its full size.
@@ -289,31 +276,30 @@ def read_shards_manifest(path: Place, *, check_present: bool) -> tuple[dict[str,
     sides = view_sides(manifest)
     for side in sides:
         _check_side(side, source)
-    options = read_options(manifest, source)
+    values = {**manifest["options"], **{name: manifest[name] for name in APART}}
+    options = parse_options(values, source, pairs=pairs)
     with accepted_by_pack(source):
         keys = PackOptions(buckets=manifest["bucket_keys"]).keys
         for entry in manifest["stores"]:
             parse_number(entry["passes"], "passes of a store")
-    lengths = {len(key) for key in keys or ()}
-    if (keys is None) != (options.buckets is None) or not lengths <= {len(sides)}:
-        raise contradiction(source, "its bucket keys are not those of its options")
-    if options.split is not None and options.split_name is None:
-        raise contradiction(source, "its options have splits, but not which one it holds")
-    if manifest["plan_version"] < 1 or not manifest["shards"]:
-        raise contradiction(source, "it has no plan_version or no shards")
+    is_sound = manifest["plan_version"] > 0 and len(manifest["shards"]) > 0
+    is_sound &= (options.split is None) == (options.split_name is None)
+    is_sound &= (options.buckets is None) == (keys is None)
+    is_sound &= all(len(key) == len(sides) for key in keys or ())
     for number, entry in enumerate(manifest["shards"]):
         # before memory is taken for a false count
         smallest = BYTES_PER_ENTRY * (entry["num_batches"] + entry["num_rows"])
-        if entry["name"] != shard_name(number) or entry["bytes"] < smallest:
-            raise contradiction(source, f"shard {number} has another name, or too few bytes")
-        if any(
-            side["shards"][number][name] != entry[name] for side in sides for name in OF_BOTH_SIDES
-        ):
-            raise contradiction(source, f"the sides of shard {number} have other numbers of rows")
+        is_sound &= entry["name"] == shard_name(number) and entry["bytes"] >= smallest
+        for side in sides:
+            own, num_stores = side["shards"][number], len(side["stores"])
+            is_sound &= all(own[name] == entry[name] for name in OF_BOTH_SIDES)
+            is_sound &= len(own["stores"]) == len(side["ledger"]["stores"]) == num_stores
+    if not is_sound:
+        raise contradiction(source, "its options, bucket keys, stores and shards")
     manifest["options"] = record_options(options)  # with the defaults of those that are null
     if check_present:
         check_files(path, manifest["shards"], find_size)
-    return manifest, digest
+    return manifest, digest, options
 
 
 def check_all_fields(value: Any, fields: Mapping[str, Kind], source: Place) -> None:
@@ -334,7 +320,6 @@ def check_stores(stores: list[Any], fields: Mapping[str, Kind], source: Place) -
 def _check_side(manifest: dict[str, Any], source: Place) -> None:
     """Check the fields of a manifest that each side of pairs has."""
     check_id_range(manifest, source)
-    read_columns(manifest, source)
     check_stores(manifest["stores"], STORE_FIELDS, source)
     ledger = manifest["ledger"]
     check_all_fields(ledger, LEDGER_FIELDS, source)
@@ -343,8 +328,6 @@ def _check_side(manifest: dict[str, Any], source: Place) -> None:
         check_all_fields(counts, dict.fromkeys(dropped[0], int), source)
     for entry in (ledger, *manifest["shards"]):
         check_stores(entry["stores"], STORE_COUNTS, source)
-        if len(entry["stores"]) != len(manifest["stores"]):
-            raise contradiction(source, "it counts what other numbers of stores hold")
 
 
 def contradiction(source: Place, what: str) -> FolderError:

@@ -71,10 +71,7 @@ class PackedBatch(Batch):
         Row j has place j in every step, and no step has more rows than the one before.
         """
         followed = np.full(len(values), fill, np.int64)
-        first = int(self.batch_sizes[0])
-        cells = np.arange(first, len(values))
-        cells -= np.repeat(self.batch_sizes[:-1], self.batch_sizes[1:])
-        followed[cells] = values[first:]
+        followed[self._followed] = values[len(self.lengths) :]
         return followed
 
     def extend(self, *, before: bool, after: bool) -> PackedBatch:
@@ -83,32 +80,33 @@ class PackedBatch(Batch):
         The cells of the new tokens are BEFORE and AFTER. Each step has the tokens of the rows alive
         in it, then AFTER for those that have just ended.
         """
-        num_rows, num_ids = len(self.lengths), len(self.data)
-        batch_sizes = np.concatenate([np.full(before + after, num_rows), self.batch_sizes])
-        starts = (np.cumsum(batch_sizes) - batch_sizes)[before : before + len(self.batch_sizes)]
-        cells = np.full(num_ids + (before + after) * num_rows, AFTER)
-        cells[: before * num_rows] = BEFORE
-        shifts = np.repeat(starts - self._steps, self.batch_sizes)
-        cells[np.arange(num_ids) + shifts] = np.arange(num_ids)
-        lengths = self.lengths + before + after
-        return replace(self, data=cells, batch_sizes=batch_sizes, lengths=lengths)
+        sizes, num_rows = self.batch_sizes, len(self.lengths)
+        cells = np.arange(len(self.data))
+        if after:  # behind the rows that are alive in the step after the row's last
+            ends = np.cumsum(np.append(sizes, 0))
+            cells = np.insert(cells, ends[self.lengths], AFTER)
+        cells = np.append(np.full(before * num_rows, BEFORE), cells)
+        sizes = np.append(np.full(before + after, num_rows), sizes)
+        return replace(self, data=cells, batch_sizes=sizes, lengths=self.lengths + before + after)
 
     def shorten(self) -> PackedBatch:
         """Return rows without their last token; data are the cells of these rows.
 
         All rows must have two tokens.
         """
-        sizes = self.batch_sizes
-        cells = np.arange(sizes[0], len(self.data)) - np.repeat(sizes[:-1], sizes[1:])
-        return replace(self, data=cells, batch_sizes=sizes[1:], lengths=self.lengths - 1)
-
-    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PackedBatch:
-        """Return the same rows with other ids, [S], and columns."""
-        return replace(self, data=ids, columns=columns)
+        sizes, lengths = self.batch_sizes[1:], self.lengths - 1
+        return replace(self, data=self._followed, batch_sizes=sizes, lengths=lengths)
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         return {"batch_sizes": self.batch_sizes.tolist()}
+
+    @property
+    def _followed(self) -> np.ndarray:
+        """The cells of all tokens but the last of each row, step by step."""
+        cells = np.arange(len(self.lengths), len(self.data))
+        cells -= np.repeat(self.batch_sizes[:-1], self.batch_sizes[1:])
+        return cells
 
     @property
     def _steps(self) -> np.ndarray:
@@ -125,13 +123,8 @@ class PackedArrays(ShardArrays):
     """Time step after time step."""
 
     rules = LAYOUTS["packed"]
+    all_names = ("lengths", "original_indices", "encoder_rows", "batch_sizes", "data")
     is_by_steps = True
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        of_decoder = ("encoder_rows",) if self.geometry.is_decoder else ()
-        return ("lengths", "original_indices", *of_decoder, "batch_sizes", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> PackedBatch:
         """Make a batch from its flat arrays."""
@@ -140,10 +133,7 @@ class PackedArrays(ShardArrays):
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
         """Make `batch_sizes`, and the offsets where those of each batch begin."""
         batch_sizes, step_offsets = count_steps(rows.lengths, rows.batch_offsets)
-        found = {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
-        if rows.encoder_rows is not None:
-            found["encoder_rows"] = rows.encoder_rows
-        return found
+        return {"batch_sizes": batch_sizes, "step_offsets": step_offsets}
 
     def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the ids of a shard in pieces of whole time steps."""
@@ -191,11 +181,10 @@ class PackedArrays(ShardArrays):
             sums != sizes, lambda it: f"batch_sizes add up to {sums[it]}, data has {sizes[it]} ids"
         )
         if self.geometry.is_decoder:
-            rows, num_rows = tensors["encoder_rows"], np.diff(offsets)
-            most = num_rows.repeat(num_rows)
-            wrong = (rows < 0) | (rows >= most)
-            named = np.where(wrong, 0, rows) + offsets[:-1].repeat(num_rows)
-            wrong |= np.bincount(named, minlength=len(rows)) != 1
+            rows, num_rows = tensors["encoder_rows"], self.num_rows
+            wrong = (rows < 0) | (rows >= num_rows.repeat(num_rows))
+            named = np.sort(rows + offsets[:-1].repeat(num_rows))
+            wrong |= named != np.arange(len(rows))
             refuse(wrong, lambda row: f"encoder_rows at row {row} do not name each row once")
 
 

@@ -34,6 +34,7 @@ class PaddedBatch(Batch):
     """Sequences of one batch, padded to a rectangle."""
 
     piece_starts = None
+    ids_name = "ids"
 
     ids: np.ndarray  # [B, width]
     lengths: np.ndarray  # int64[B]
@@ -96,16 +97,18 @@ class PaddedBatch(Batch):
         The cells of the new tokens are BEFORE and AFTER. Filler rows stay empty.
         """
         (height, width), added = self.shape, before + after
-        cells = np.full((height, width + added), PADDING)
-        numbers = np.arange(self.ids.size).reshape(self.shape)
-        cells[:, before : before + width] = np.where(self.mask, numbers, PADDING)
-        rows = np.flatnonzero(self.lengths)
-        firsts, lengths = self.first_steps[rows], self.lengths[rows]
-        if before:
-            cells[rows, firsts] = BEFORE
-        if after:
-            cells[rows, firsts + before + lengths] = AFTER
-        return replace(self, ids=cells, lengths=self.lengths + added * (self.lengths > 0))
+        longer = replace(
+            self,
+            ids=np.full((height, width + added), PADDING),
+            lengths=self.lengths + added * (self.lengths > 0),
+        )
+        firsts, lasts = longer.find_ends()
+        is_old = longer.mask.reshape(-1)
+        for is_new, cells, value in ((before, firsts, BEFORE), (after, lasts, AFTER)):
+            if is_new:
+                longer.data[cells], is_old[cells] = value, False
+        longer.data[is_old] = np.flatnonzero(self.mask)
+        return longer
 
     def shorten(self) -> PaddedBatch:
         """Return rows without their last token, and a column less; ids are the cells of these rows.
@@ -116,10 +119,6 @@ class PaddedBatch(Batch):
         shorter = replace(self, ids=cells, lengths=np.maximum(self.lengths - 1, 0))
         return replace(shorter, ids=np.where(shorter.mask, cells, PADDING))
 
-    def with_ids(self, ids: np.ndarray, columns: dict[str, Values]) -> PaddedBatch:
-        """Return the same rows with other ids, [B x width], and columns."""
-        return replace(self, ids=ids.reshape(self.shape), columns=columns)
-
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
         return {"width": self.num_steps, "padding_side": self.padding_side}
@@ -129,12 +128,7 @@ class PaddedArrays(ShardArrays):
     """Rectangle after rectangle."""
 
     rules = LAYOUTS["padded"]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        filler = ("num_filler_rows",) if self.geometry.has_filler_rows else ()
-        return ("lengths", "original_indices", "widths", *filler, "data")
+    all_names = ("lengths", "original_indices", "widths", "num_filler_rows", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> PaddedBatch:
         """Make a batch from its flat arrays."""
@@ -155,7 +149,6 @@ class PaddedArrays(ShardArrays):
             "original_indices": np.insert(rows.indices, ends, -1),
             "sequence_offsets": to_offsets(num_rows),
             "widths": rows.num_cells // num_rows,
-            "num_filler_rows": rows.num_filler_rows,
         }
 
     def find_starts(self, rows: np.ndarray) -> np.ndarray:

@@ -10,8 +10,6 @@ from seqpack_cli.shards.layouts import Batch
 from seqpack_cli.shards.shard import Shard
 from seqpack_cli.shards.shard_set import ShardSet
 
-ENCODER_ROWS = "encoder_rows"  # an array of packed pairs
-
 
 def view_side(shards: ShardSet, side: str) -> ShardSet:
     """Return one side of pairs as shards of single sequences.
@@ -56,6 +54,7 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
     found = []
     for number in range(shards.num_shards):
         encoder, decoder = (side.open_shard(number) for side in shards.sides)
+        decoder.check_all(cells=False)
         indices = encoder.tensors["original_indices"][find_matched_rows(decoder)]
         both = np.stack([indices, decoder.tensors["original_indices"]])
         found.append(both[:, decoder.tensors["lengths"] > 0])
@@ -66,22 +65,14 @@ def read_pairs(shards: ShardSet) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_matched_rows(decoder: Shard) -> np.ndarray:
-    """Return the encoder's row for each row of the decoder's side of a shard, int64[rows].
+    """Return the encoder's row for each row of the decoder's side of a sound shard, int64[rows].
 
     Rows are counted through the shard.
-
-    Raises:
-        FolderError: a row is none of its batch.
     """
-    rows = decoder.tensors.get(ENCODER_ROWS)
+    rows = decoder.tensors.get("encoder_rows")
     if rows is None:
         return np.arange(len(decoder.tensors["lengths"]))
-    arrays = decoder.arrays
-    batches = arrays.batch_of_rows
-    is_wrong = (rows < 0) | (rows >= arrays.num_rows[batches])
-    if is_wrong.any():
-        decoder[int(batches[is_wrong.argmax()])]  # raises the error that describes it
-    found: np.ndarray = decoder.tensors["sequence_offsets"][batches] + rows
+    found: np.ndarray = decoder.tensors["sequence_offsets"][decoder.arrays.batch_of_rows] + rows
     return found
 
 

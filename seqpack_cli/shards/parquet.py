@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,27 +77,14 @@ def write_parquet(
     """
     pa = import_pyarrow()
     first, num_rows, name = next(tables), 0, f"seqpack.{command}"
-    with pa.parquet.ParquetWriter(_Sink(write), first.schema, **SETTINGS) as writer:
+    file = SimpleNamespace(write=write, flush=bool, close=bool, closed=False)
+    with pa.parquet.ParquetWriter(file, first.schema, **SETTINGS) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
             num_rows += table.num_rows
         mark = {"format": name, **about, "num_rows": num_rows}
         writer.add_key_value_metadata({name: encode_json(mark)})
     return num_rows
-
-
-class _Sink(io.RawIOBase):
-    """A file to write to that is a function."""
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._write(data)
-        return len(data)
 
 
 def make_table(
@@ -143,9 +131,8 @@ def make_column(column: Column, values: Values, offsets: np.ndarray) -> Any:
     """
     pa = import_pyarrow()
     if isinstance(values, TextValues):
-        first, last = int(values.offsets[0]), int(values.offsets[-1])
-        data = np.ascontiguousarray(values.data[first:last])
-        buffers = [None, pa.py_buffer(values.offsets - first), pa.py_buffer(data)]
+        texts = values.trim()
+        buffers = [None, pa.py_buffer(texts.offsets), pa.py_buffer(texts.data)]
         array = pa.Array.from_buffers(pa.large_string(), len(values), buffers)
     elif column.class_names is None:
         array = pa.array(values)

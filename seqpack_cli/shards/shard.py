@@ -8,6 +8,7 @@ unchecked.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -33,11 +34,33 @@ ARRAYS: dict[str, type[ShardArrays]] = {  # by layout
 }
 
 
-class Shard:
-    """One mapped shard file whose arrays and offsets were checked; `shard[i]` is a batch of it.
+class Batches:
+    """A sequence of batches, each checked; an index may be negative, a slice is a list."""
 
-    An index may be negative; a slice is a list.
-    """
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, index: int) -> Batch:
+        """Return a batch by its number from 0, checked."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self.take(number) for number in range(*index.indices(len(self)))]
+        return self.take(find_index(index, len(self), "batch"))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.take, range(len(self)))
+
+
+class Shard(Batches):
+    """One mapped shard file whose arrays and offsets were checked."""
 
     def __init__(
         self,
@@ -105,17 +128,6 @@ class Shard:
     def __repr__(self) -> str:
         return f"Shard({str(self.path)!r}, layout={self.layout!r}, num_batches={len(self)})"
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self.take(find_index(index, len(self), "batch"))
-
     def take(self, index: int) -> Batch:
         """Return a batch by its number from 0, checked.
 
@@ -128,32 +140,38 @@ class Shard:
         if is_unsound is None:
             if not 0 <= index < len(self):
                 return self[index]
-            is_unsound = self._is_unsound[block, size] = self._check_block(block * size, size)
+            some = self.arrays.cut(block * size, min((block + 1) * size, len(self)))
+            is_unsound = some.find_unsound(max_id=self.max_id, cells=False)
+            self._is_unsound[block, size] = is_unsound
+            let_pages_go(self.tensors["data"])
         if is_unsound[inside]:
-            raise self._describe(index)
+            self.check(index)
         batch = self.view(index)
-        is_sound = is_in_range(batch.data, self.max_id) and batch.has_right_padding(self.pad_id)
+        is_sound = is_in_range(batch.data, self.max_id)
+        is_sound = is_sound and batch.has_right_padding(batch.data, self.pad_id)
         for column in self._token_columns:
             values = np.asarray(batch.columns[column.name])
             is_sound = is_sound and column.is_sound(values)
-            is_sound = is_sound and batch.has_right_padding(column.fill, values)
+            is_sound = is_sound and batch.has_right_padding(values, column.fill)
         if not is_sound:
-            raise self._describe(index)
+            self.check(index)
         return batch
 
-    def _describe(self, index: int) -> FolderError:
-        """Return the error about an unsound batch."""
+    def check(self, index: int) -> None:
+        """Raise FolderError if a batch is unsound."""
         try:
             self.arrays.cut(index, index + 1).check(max_id=self.max_id)
         except ValueError as error:
-            return FolderError(f"{self.path}: batch {index}: {error}")
-        raise AssertionError(f"{self.path}: batch {index} is unsound, but passes its check")
+            raise FolderError(f"{self.path}: batch {index}: {error}") from error
 
-    def _check_block(self, first: int, size: int) -> np.ndarray:
-        block = self.arrays.cut(first, min(first + size, len(self)))
-        unsound = block.find_unsound(max_id=self.max_id, cells=False)
-        let_pages_go(self.tensors["data"])
-        return unsound
+    def check_all(self, *, cells: bool = True) -> None:
+        """Raise FolderError about the first batch that is unsound.
+
+        Args:
+            cells: see `ShardArrays.check`.
+        """
+        for index in np.flatnonzero(self.find_unsound(cells=cells)).tolist():
+            self.check(index)
 
     def with_tensors(self, tensors: Tensors, columns: Columns | None = None) -> Shard:
         """Return a copy with other arrays, whose offsets are not checked, and maybe columns."""
@@ -161,9 +179,9 @@ class Shard:
         other._set_arrays(self.arrays.with_tensors(tensors, columns))
         return other
 
-    def find_unsound(self) -> np.ndarray:
-        """Find all batches that fail their checks, bool[batches]."""
-        return self.arrays.find_unsound(max_id=self.max_id)
+    def find_unsound(self, *, cells: bool = True) -> np.ndarray:
+        """Find all batches that fail their checks, bool[batches]; see `ShardArrays.check`."""
+        return self.arrays.find_unsound(max_id=self.max_id, cells=cells)
 
     def row(self, position: int) -> np.ndarray:
         """Return the ids of a row, counted through the shard; its batch must have been checked."""
@@ -178,18 +196,3 @@ class Shard:
     def view(self, index: int) -> Batch:
         """Return a batch without checking it."""
         return self.arrays.view(index)
-
-
-class ReadPages:
-    """What `take` has read of mapped shards since their pages were released."""
-
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self.shards: set[Shard] = set()
-
-    def release(self) -> None:
-        """Release the pages from this process; they stay in the system's cache."""
-        self.num_bytes = 0
-        shards, self.shards = self.shards, set()
-        for shard in tuple(shards):  # copied in one step: other threads may still add some
-            let_pages_go(shard.tensors["data"])

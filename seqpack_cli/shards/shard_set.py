@@ -11,9 +11,9 @@ import bisect
 import copy
 import functools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 from blake3 import blake3
 
@@ -28,7 +28,7 @@ from seqpack_cli.files.manifest import (
     find_format,
     read_kept_tokenizer,
 )
-from seqpack_cli.files.mapping import keep_mapped
+from seqpack_cli.files.mapping import keep_mapped, let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.places import Place, at, find_place, parse_place
 from seqpack_cli.limits import LIMITS
@@ -39,11 +39,10 @@ from seqpack_cli.shards.manifest import (
     PREFIX,
     find_side,
     own_options,
-    read_options,
     read_shards_manifest,
     view_sides,
 )
-from seqpack_cli.shards.shard import ReadPages, Shard
+from seqpack_cli.shards.shard import Batches, Shard
 from seqpack_cli.tokens.columns import read_columns
 from seqpack_cli.tokens.store import (
     TokenStore,
@@ -57,28 +56,33 @@ BYTES_PER_ARRAY = 1 << 16  # reading an entry of a mapped array maps 64 KiB arou
 BYTES_PER_ITEM = 7 * BYTES_PER_ARRAY  # of the ids and offsets of a batch
 
 
-class ShardSet:
+class ShardSet(Batches):
     """The batches of all shards; `shards[i]` is one, checked, as views of the disk.
 
     An index may be negative; a slice is a list. Of pairs these are the encoder's batches, and
     `sides` are the shard sets of both sides, whose batches hold the same documents.
     """
 
-    def __init__(self, path: Place, manifest: dict[str, Any], digest: str) -> None:
+    def __init__(
+        self, path: Place, manifest: dict[str, Any], digest: str, options: ResolvedOptions
+    ) -> None:
         self.folder = OpenedFolder(path, digest)
         self.manifest = manifest
+        self.options = options  # that these shards were packed with
         self.side = find_side(manifest)  # encoder of pairs too
         views = view_sides(manifest)
-        is_alone = len(views) == 1
-        self.sides = [self] if is_alone else [ShardSet(path, view, digest) for view in views]
+        self.sides = [self]
+        if len(views) > 1:
+            self.sides = [ShardSet(path, view, digest, options) for view in views]
         self.layout: str = manifest["layout"]
         self._stored_columns = read_columns(manifest, path / MANIFEST_NAME)
         self.batch_offsets = to_offsets([entry["num_batches"] for entry in manifest["shards"]])
         self._starts: list[int] = self.batch_offsets.tolist()  # bisect is faster on a list
         self.columns = self._stored_columns
-        self._max_mapped = LIMITS.mapped_files
-        self._pages = ReadPages()
         self._opened: dict[int, Shard] = {}
+        self._read = set[Shard]()  # since their pages were released
+        self._num_read = 0  # bytes
+        self._num_sharing = 1  # shard sets that have the limits of one
         share_limits(self.sides)
 
     def __len__(self) -> int:
@@ -86,7 +90,7 @@ class ShardSet:
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy maps the files again
-        return {**self.__dict__, "_opened": {}, "_pages": ReadPages()}
+        return {**self.__dict__, "_opened": {}, "_read": set(), "_num_read": 0}
 
     @property
     def path(self) -> Place:
@@ -101,21 +105,6 @@ class ShardSet:
     def __repr__(self) -> str:
         sizes = f"layout={self.layout!r}, num_batches={len(self)}, num_shards={self.num_shards}"
         return f"ShardSet({str(self.path)!r}, {sizes})"
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number, inside = self.find(index)
-        return self.open_shard(number)[inside]
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[index] for index in range(len(self)))
 
     def with_columns(self, names: Collection[str]) -> ShardSet:
         """Return the same shards, whose batches have only some columns; others are not read.
@@ -132,28 +121,25 @@ class ShardSet:
         return other
 
     def take(self, index: SupportsIndex, *, bytes_kept: int | None = None) -> Batch:
-        """Return a batch, checked; faster than `shards[index]` for many batches: see `Shard.take`.
+        """Return a batch, checked.
 
         Args:
             bytes_kept: after about this many bytes were read, their pages are released from this
                 process; they stay in the system's cache. None is `LIMITS.mapped_bytes`.
         """
         number, inside = self.find(index)
-        pages = self._pages
-        if pages.num_bytes > (LIMITS.mapped_bytes if bytes_kept is None else bytes_kept):
-            pages.release()
+        most = LIMITS.mapped_bytes if bytes_kept is None else bytes_kept
+        if self._num_read > most // self._num_sharing:
+            self._num_read, read, self._read = 0, self._read, set()
+            for each in tuple(read):  # copied in one step: other threads may still add some
+                let_pages_go(each.tensors["data"])
         shard = self.open_shard(number)
         batch = shard.take(inside)
-        pages.num_bytes += batch.data.nbytes + BYTES_PER_ITEM
+        self._num_read += batch.data.nbytes + BYTES_PER_ITEM
         for values in batch.columns.values():
-            pages.num_bytes += values.nbytes + BYTES_PER_ARRAY
-        pages.shards.add(shard)
+            self._num_read += values.nbytes + BYTES_PER_ARRAY
+        self._read.add(shard)
         return batch
-
-    @functools.cached_property
-    def options(self) -> ResolvedOptions:
-        """The options that these shards were packed with."""
-        return read_options(self.manifest, self.path / MANIFEST_NAME)
 
     @property
     def own_options(self) -> PackOptions:
@@ -177,9 +163,9 @@ class ShardSet:
         return sum(entry["num_sequences"] for entry in self.manifest["stores"])
 
     @property
-    def max_visits(self) -> list[int]:
-        """How often a sequence of each token store may occur."""
-        return [math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"]]
+    def max_visits(self) -> int:
+        """How often a sequence may occur."""
+        return max(math.ceil(Fraction(entry["passes"])) for entry in self.manifest["stores"])
 
     def find(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the number of a batch's shard, and the batch's number in that shard."""
@@ -199,7 +185,8 @@ class ShardSet:
             FolderError: it is missing or damaged, or the shards were replaced since they were
                 opened.
         """
-        return keep_mapped(self._opened, number, self._map_shard, max_kept=self._max_mapped)
+        most = LIMITS.mapped_files // self._num_sharing
+        return keep_mapped(self._opened, number, self._map_shard, max_kept=most)
 
     def _map_shard(self, number: int) -> Shard:
         entry = self.manifest["shards"][number]
@@ -234,8 +221,7 @@ class ShardSet:
 def share_limits(sets: Sequence[ShardSet]) -> None:
     """Let several shard sets map as many files, and keep as many pages, together as one alone."""
     for shards in sets:
-        shards._pages = sets[0]._pages
-        shards._max_mapped = LIMITS.mapped_files // len(sets)
+        shards._num_sharing = len(sets)
 
 
 @checks_arguments
@@ -250,8 +236,7 @@ def open_shards(path: AnyPath, *, check_present: bool = True) -> ShardSet:
         FolderError: they are incomplete, of another version, or not shards.
     """
     path = parse_place(path)
-    manifest, digest = read_shards_manifest(path, check_present=check_present)
-    return ShardSet(path, manifest, digest)
+    return ShardSet(path, *read_shards_manifest(path, check_present=check_present))
 
 
 def open_any(path: AnyPath) -> TokenStore | ShardSet:
@@ -274,14 +259,38 @@ def share_places(shards: ShardSet, places: Sequence[Place]) -> list[list[Place]]
     Raises:
         FolderError: one is not a token store, or not one of those that were packed.
     """
+    found = {place: _hash_manifest(place) for place in places}
     known = [{entry["blake3"] for entry in side.manifest["stores"]} for side in shards.sides]
-    found = [(place, _hash_manifest(place)) for place in places]
-    for place, digest in found:
-        if not any(digest in digests for digests in known):
-            num_stores = sum(map(len, known))
-            one = "the token store" if num_stores == 1 else f"one of the {num_stores} token stores"
-            raise _other_store(place, one)
-    return [[place for place, digest in found if digest in digests] for digests in known]
+    for place, digest in found.items():
+        if digest not in set.union(*known):
+            raise _other_store(place)
+    return [[place for place in found if found[place] in digests] for digests in known]
+
+
+def locate_stores(shards: ShardSet, places: Sequence[Place] = ()) -> list[Place]:
+    """Return where the stores of shards are; of pairs, those of one side.
+
+    Args:
+        places: where some or all of them are, in any order: see `share_places`; the others are
+            looked for where the manifest says.
+
+    Raises:
+        FolderError: a store is missing, or not one of those that were packed.
+    """
+    given = {_hash_manifest(place): place for place in places}
+    found = list[Place]()
+    for entry, recorded in zip(shards.manifest["stores"], shards.find_stores(), strict=True):
+        place = given.get(entry["blake3"], recorded)
+        if place is None:
+            whose = "its" if shards.side is None else f"the {shards.side}'s"
+            raise FolderError(
+                f"{shards.path}: {whose} token store is not at {entry['path'][:200]}",
+                hint="pass --tokens STORE, or --level structure, which needs no store",
+            )
+        if _hash_manifest(place) != entry["blake3"]:
+            raise _other_store(place)
+        found.append(place)
+    return found
 
 
 def open_packed_stores(
@@ -290,42 +299,14 @@ def open_packed_stores(
     """Open the stores of shards as one, with all columns that they share; of pairs, of one side.
 
     Args:
-        places: where some or all of them are, in any order: see `share_places`; the others are
-            looked for where the manifest says.
+        places: see `locate_stores`.
         check_indices: check every index now.
 
     Raises:
         FolderError: a store is missing, damaged, or not one of those that were packed.
     """
-    given = {_hash_manifest(place): place for place in places}
-    entries, in_order = shards.manifest["stores"], []
-    for number, (entry, recorded) in enumerate(zip(entries, shards.find_stores(), strict=True), 1):
-        place = given.get(entry["blake3"], recorded)
-        which = f"token store {number} of {len(entries)}" if len(entries) > 1 else "token store"
-        if place is None:
-            whose = "its" if shards.side is None else f"the {shards.side}'s"
-            raise FolderError(
-                f"{shards.path}: {whose} {which} is not at {entry['path'][:200]}",
-                hint="pass --tokens STORE, or --level structure, which needs no store",
-            )
-        if entry["blake3"] not in given and _hash_manifest(place) != entry["blake3"]:
-            raise _other_store(place, f"the {which}")
-        in_order.append(place)
-    return open_stores(
-        in_order, check_indices=check_indices, without=shards.own_options.drop_column
-    )
-
-
-def are_stores_there(shards: ShardSet) -> bool:
-    """Return whether the manifest of each store is still where that of the shards says.
-
-    The stores may be damaged all the same.
-    """
-    places, entries = shards.find_stores(), shards.manifest["stores"]
-    return all(
-        place is not None and _hash_manifest(place) == entry["blake3"]
-        for place, entry in zip(places, entries, strict=True)
-    )
+    found, without = locate_stores(shards, places), shards.own_options.drop_column
+    return open_stores(found, check_indices=check_indices, without=without)
 
 
 def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
@@ -339,10 +320,10 @@ def show_packed_columns(store: TokenStore, shards: ShardSet) -> TokenStore:
     )
 
 
-def _other_store(place: Place, which: str) -> FolderError:
+def _other_store(place: Place) -> FolderError:
     open_stores([place], check_indices=False)  # raises unless it is a token store
     return FolderError(
-        f"{place}: not {which} that these shards were packed from",
+        f"{place}: not a token store that these shards were packed from",
         hint="pass the right one with --tokens STORE, or pack again",
     )
 

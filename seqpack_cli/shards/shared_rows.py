@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def place_in_rows(lengths: np.ndarray, row_indices: np.ndarray) -> np.ndarray:
     >>> place_in_rows(np.array([2, 3, 4]), np.array([0, 0, 1])).tolist()
     [0, 2, 0]
     """
-    begins = np.cumsum(lengths, dtype=np.int64) - lengths
+    begins = np.add.accumulate(lengths, dtype=np.int64) - lengths
     firsts = begins.copy()
     firsts[1:] *= row_indices[1:] != row_indices[:-1]  # of the first sequence of a row, else 0
     places: np.ndarray = begins - np.maximum.accumulate(firsts)
@@ -103,13 +103,12 @@ class VarlenBatch(Batch):
         int64, in the shape of the batch.
         """
         if not self.has_padding:
-            return expand_ranges(np.zeros(len(self.lengths), np.int64), self.lengths)
-        starts, ends = self.starts, np.empty_like(self.starts)  # ends with the padding behind
-        ends[:-1], ends[-1] = starts[1:], len(self.data)
-        num_cells = ends - starts
+            return expand_ranges(0, self.lengths)
+        ends = np.append(self.starts[1:], len(self.data))  # with the padding behind
+        num_cells = ends - self.starts
         num_cells[0] = ends[0]  # and with the padding before the first sequence
         positions = np.arange(len(self.data))
-        positions -= np.repeat(starts, num_cells)
+        positions -= np.repeat(self.starts, num_cells)
         positions[self._padding] = 0
         return positions.reshape(self.shape)
 
@@ -127,7 +126,7 @@ class VarlenBatch(Batch):
             padded = self.cu_seqlens_padded
             shape["cu_seqlens_padded"] = None if padded is None else padded.tolist()
         if self.row_indices is not None:
-            shape |= {"shape": [*self.shape], "row_indices": self.row_indices.tolist()}
+            shape["row_indices"] = self.row_indices.tolist()
         return shape
 
 
@@ -160,11 +159,7 @@ class StreamsBatch(Batch):
     @functools.cached_property
     def first_steps(self) -> np.ndarray:
         """The step of each piece's first token, int64[N]."""
-        if self.has_padding:
-            return place_in_rows(self.lengths, self.row_indices)
-        begins = np.add.accumulate(self.lengths) - self.lengths
-        steps: np.ndarray = begins - self.row_indices * self.num_steps  # all streams are full
-        return steps
+        return place_in_rows(self.lengths, self.row_indices)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
@@ -205,8 +200,7 @@ class StreamsBatch(Batch):
 
     def describe_shape(self) -> dict[str, Any]:
         """Return the fields that only this layout has."""
-        arrays = {name: getattr(self, name).tolist() for name in OF_PIECES}
-        return {"shape": [*self.shape], **arrays}
+        return {name: getattr(self, name).tolist() for name in OF_PIECES}
 
     @functools.cached_property
     def _padding(self) -> np.ndarray:
@@ -220,27 +214,12 @@ class VarlenArrays(ShardArrays):
     """Row after row, sequence after sequence."""
 
     rules = LAYOUTS["varlen"]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        rows = () if self.geometry.num_rows is None else ("row_indices",)
-        return ("lengths", *ORIGIN, *rows, "data")
+    all_names: ClassVar[tuple[str, ...]] = ("lengths", *ORIGIN, "row_indices", "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
         length = None if self.geometry.num_rows is None else self.geometry.row_length
         return VarlenBatch(**arrays, row_length=length, multiple=self.geometry.multiple)
-
-    def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make `piece_starts`, where in its sequence each piece begins, and `row_indices`."""
-        starts = rows.piece_starts
-        arrays = {
-            "piece_starts": np.zeros(len(rows.lengths), np.int64) if starts is None else starts
-        }
-        if rows.row_indices is not None:
-            arrays["row_indices"] = rows.row_indices
-        return arrays
 
     def find_starts(self, rows: np.ndarray) -> np.ndarray:
         """Return where in `data` each of some sequences begins, int64[N]."""
@@ -310,23 +289,17 @@ class StreamsArrays(VarlenArrays):
     """
 
     rules = LAYOUTS["streams"]
+    all_names = ("lengths", *ORIGIN, *OF_PIECES, "data")
     is_by_steps = True
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arrays of a batch, in file order."""
-        return ("lengths", *ORIGIN, *OF_PIECES, "data")
 
     def make_batch(self, arrays: dict[str, Any]) -> Batch:
         """Make a batch from its flat arrays."""
         return StreamsBatch(**arrays, num_streams=self._shape[0])
 
     def make_arrays(self, rows: ShardRows) -> dict[str, np.ndarray]:
-        """Make the arrays of the pieces, but their lengths and indices."""
+        """Make `resets`, which mark the pieces that begin with a new state."""
         assert rows.continues is not None  # noqa: S101 - planned as streams
-        assert rows.next_ids is not None  # noqa: S101 - found in the store
-        resets = (rows.continues & FROM_BEFORE) == 0
-        return {**super().make_arrays(rows), "resets": resets, "next_ids": rows.next_ids}
+        return {"resets": (rows.continues & FROM_BEFORE) == 0}
 
     def iter_data(self, read: Reader, dtype: str, fill: int) -> Iterator[np.ndarray]:
         """Yield the cells of all batches."""

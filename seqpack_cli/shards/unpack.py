@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ import numpy as np
 
 from seqpack_cli.batching.options import DECODER, SIDES
 from seqpack_cli.errors import FolderError, OptionError, SeqpackError, check_choice, quote
-from seqpack_cli.files.json_files import encode_json, read_json
-from seqpack_cli.files.manifest import MANIFEST_NAME
+from seqpack_cli.files.json_files import encode_json
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import OTHER_NAME, FileKind, parse_file, publish_alone
@@ -45,7 +44,7 @@ from seqpack_cli.shards.shard_set import ShardSet, open_shards
 from seqpack_cli.tokens.columns import OVERLAP
 from seqpack_cli.tokens.decode import open_decoder
 from seqpack_cli.tokens.kinds import Values
-from seqpack_cli.tokens.store import TokenStore
+from seqpack_cli.tokens.store import TokenStore, open_stores
 from seqpack_cli.tokens.text_values import find_differing_values, join_values
 
 ROW_BEGIN = re.compile(rb'\{"index": \d+, "(?:ids": \[|text": ")')
@@ -111,7 +110,6 @@ def unpack(
     check_choice("file_format", file_format, KINDS)
     check_choice("side", side, (None, *SIDES))
     whole, path = open_shards(shards), parse_file(output)
-    chosen = choose_side(whole, side)
     if path.suffix == ".parquet" and file_format != "parquet":
         raise OptionError(
             f"{path}: named like a Parquet file, --format is {file_format}",
@@ -119,36 +117,21 @@ def unpack(
         )
     check_no_source(path, whole)
     with publish_alone(path, KINDS[file_format], overwrite=overwrite) as file:
-        return write_sequences(
-            chosen, file.write, as_text=as_text, file_format=file_format, progress=progress
-        )
-
-
-def choose_side(shards: ShardSet, side: str | None) -> ShardSet:
-    """Return what to write: one side of pairs, or all that the shards hold.
-
-    Raises:
-        OptionError: these are not pairs.
-        FolderError: the sides are not in the same order.
-    """
-    if side is None:
-        return shards
-    chosen = view_side(shards, side)
-    check_pairs(shards)
-    return chosen
+        how: dict[str, Any] = {"as_text": as_text, "file_format": file_format, "side": side}
+        return write_sequences(whole, file.write, progress=progress, **how)
 
 
 def check_no_source(path: Place, source: TokenStore | ShardSet) -> None:
     """Raise FolderError if a file is an input of a token store, or of the stores of shards."""
     if not isinstance(path, Path) or not path.exists():
         return
-    folders: list[Place | None] = [source.path]
-    if isinstance(source, ShardSet):  # whose stores may be elsewhere
-        folders = [folder for side in source.sides for folder in side.find_stores()]
     sources = list[dict[str, Any]]()
-    for folder in folders:
-        with contextlib.suppress(SeqpackError):
-            sources += read_json(folder / MANIFEST_NAME)["sources"] if folder else ()
+    if isinstance(source, TokenStore):
+        sources += source.manifest["sources"]
+    else:
+        for folder in [it for side in source.sides for it in side.find_stores() if it]:
+            with contextlib.suppress(SeqpackError):  # it may hold something else
+                sources += open_stores([folder], check_indices=False).manifest["sources"]
     for each in sources:
         with contextlib.suppress(OSError, ValueError):
             if path.samefile(each["path"]):
@@ -163,17 +146,22 @@ def write_sequences(
     *,
     as_text: bool = False,
     file_format: str = "jsonl",
+    side: str | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write every sequence as one JSON line, or as a row of a Parquet file; return their number.
 
     Tokens that repeat the end of the piece before, of which the column `overlap` has the number,
-    are left out. Of pairs, both sides are in one row.
+    are left out. Of pairs, both sides are in one row, or one side alone: see `unpack`.
+
+    Raises:
+        OptionError: these are not pairs.
+        FolderError: the sides are not in the same order, or the shards are damaged.
     """
-    sides = shards.sides
-    if len(sides) > 1:
+    sides = shards.sides if side is None else [view_side(shards, side)]
+    if shards.decoder is not None:
         check_pairs(shards)
-    decoders = [open_decoder(side.read_tokenizer_json()) if as_text else None for side in sides]
+    decoders = [open_decoder(each.read_tokenizer_json()) if as_text else None for each in sides]
     read = iter_blocks(sides, LIMITS.ids_per_block, progress or Progress())
     blocks = ([*map(drop_overlaps, sides, some)] for some in read)
     if file_format == "parquet":
@@ -181,12 +169,12 @@ def write_sequences(
         return write_parquet(write, tables, "unpack", {})
     num_rows = 0
     for some in blocks:
-        rows = zip(*map(_iter_rows, sides, some, decoders), strict=True)
-        while group := [*islice(rows, LIMITS.texts_per_write)]:
-            for row, *others in group:
-                row.update(zip([DECODER], others, strict=False))
-            write(b"".join(encode_json(row) + b"\n" for row, *_ in group))
-            num_rows += len(group)
+        lines = list[bytes]()
+        for row, *others in zip(*map(_iter_rows, sides, some, decoders), strict=True):
+            row.update(zip([DECODER], others, strict=False))
+            lines.append(encode_json(row) + b"\n")
+        write(b"".join(lines))
+        num_rows += len(lines)
     return num_rows
 
 
@@ -200,14 +188,10 @@ def drop_overlaps(source: TokenStore | ShardSet, block: Block) -> Block:
     if overlaps is None:
         return block
     lengths = block.lengths - np.asarray(overlaps)
-    wrong = np.flatnonzero((lengths < 1) | (lengths > block.lengths))
-    if len(wrong):
-        index, overlap, length = (
-            each[wrong[0]] for each in (block.indices, overlaps, block.lengths)
-        )
+    for row in np.flatnonzero((lengths < 1) | (lengths > block.lengths))[:1]:
         raise FolderError(
-            f"{source.path}: sequence {index}: column {OVERLAP!r} is {overlap}, "
-            f"expected less than its {length:,} tokens"
+            f"{source.path}: sequence {block.indices[row]}: column {OVERLAP!r} is "
+            f"{overlaps[row]}, expected less than its {block.lengths[row]:,} tokens"
         )
     cells = expand_ranges(np.cumsum(block.lengths) - lengths, lengths)
     columns = {
@@ -232,15 +216,12 @@ def _iter_sequences(shards: ShardSet, block: Block) -> Iterator[UnpackedSequence
 
 def _iter_rows(side: ShardSet, block: Block, decode: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the JSON of each sequence: `index`, `ids` or `text`, and `columns` if there are any."""
-    sequences, name = _iter_sequences(side, block), "text" if decode else "ids"
-    while group := [*islice(sequences, LIMITS.texts_per_write)]:
-        ids = [each.ids for each in group]
-        values = decode(ids) if decode else [each.tolist() for each in ids]
-        for each, value in zip(group, values, strict=True):
-            row = {"index": each.index, name: value}
-            if each.columns:
-                row["columns"] = each.columns
-            yield row
+    sequences = [*_iter_sequences(side, block)]
+    ids = [each.ids for each in sequences]
+    values = decode(ids) if decode else map(np.ndarray.tolist, ids)
+    for each, value in zip(sequences, values, strict=True):
+        row = {"index": each.index, "text" if decode else "ids": value}
+        yield {**row, "columns": each.columns} if each.columns else row
 
 
 def _make_rows_table(
@@ -289,8 +270,8 @@ def iter_blocks(
         max_ids: of a block, with those of repeated visits.
 
     Raises:
-        FolderError: a batch is damaged, a sequence occurs more often than its store's passes allow,
-            its visits or its pieces have different values, or a piece of it is missing.
+        FolderError: a batch is damaged, the visits or the pieces of a sequence have different
+            values, or a piece of it is missing.
     """
     readers = [_Reader(side) for side in sides]
     rows = np.sum([reader.row_offsets for reader in readers], axis=0)
@@ -308,7 +289,12 @@ class _Reader:
 
     def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
-        found = [_read_places(shards, number) for number in range(shards.num_shards)]
+        found = list[np.ndarray]()
+        for shard in map(shards.open_shard, range(shards.num_shards)):
+            shard.check_all()
+            indices = read_original_indices(shard, shards.num_store_sequences)
+            # A copy: views would keep the file of every shard open.
+            found.append(np.stack([indices, shard.arrays.piece_starts, shard.tensors["lengths"]]))
         self._first_rows = to_offsets([places.shape[1] for places in found])
         places = np.concatenate(found, axis=1)
         order = np.lexsort((places[1], places[0]))
@@ -322,84 +308,70 @@ class _Reader:
     def read(self, some: slice) -> Block:
         """Return some of the sequences; see `iter_blocks`."""
         rows = self._order[slice(*self.row_offsets[[some.start, some.stop]].tolist())]
-        indices, starts, lengths = self._places[:, rows]
-        block = Block(indices, *self._read_rows(rows, lengths))
-        if len(indices) == some.stop - some.start and not starts.any():
+        block, starts = self._read_rows(rows), self._places[1, rows]
+        if len(rows) == some.stop - some.start and not starts.any():
             return block
-        shards = self._shards
-        ends = np.cumsum([entry["num_sequences"] for entry in shards.manifest["stores"]])
-        stores = np.searchsorted(ends, np.unique(indices), "right")
         try:
-            return join_pieces(shards.columns, block, starts, np.take(shards.max_visits, stores))
+            return join_pieces(self._shards.columns, block, starts)
         except ValueError as error:
-            raise FolderError(f"{shards.path}: {error}") from error
+            raise FolderError(f"{self._shards.path}: {error}") from error
 
-    def _read_rows(
-        self, rows: np.ndarray, lengths: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, dict[str, Values]]:
-        """Read some rows, shard by shard; return ids, lengths and columns, laid end to end."""
+    def _read_rows(self, rows: np.ndarray) -> Block:
+        """Read some rows, shard by shard."""
+        indices, _, lengths = self._places[:, rows]
         shards, offsets = self._shards, to_offsets(lengths)
-        cells = {"data": np.empty(offsets[-1], shards.manifest["dtype"])}
-        by_row = dict[str, list[Values]]()
-        for name, column in shards.columns.items():
-            if column.is_per_token:
-                cells[column.tensor_name] = np.empty(offsets[-1], column.dtype)
-            else:
-                by_row[name] = []
+        ids = np.empty(offsets[-1], shards.manifest["dtype"])
+        columns: dict[str, Any] = {  # of rows, lists with those of each shard
+            name: np.empty(offsets[-1], column.dtype) if column.is_per_token else []
+            for name, column in shards.columns.items()
+        }
         numbers = np.searchsorted(self._first_rows, rows, "right") - 1
         by_shard = np.argsort(numbers, kind="stable")
         for some in np.split(by_shard, np.flatnonzero(np.diff(numbers[by_shard])) + 1):
             number = int(numbers[some[0]])
             shard = shards.open_shard(number)
             found = rows[some] - self._first_rows[number]
-            for name, target in cells.items():
-                shard.arrays.copy_rows(found, target, offsets[some], name)
-            for name, pieces in by_row.items():
-                pieces.append(shards.columns[name].view(shard.tensors).take(found))
+            shard.arrays.copy_rows(found, ids, offsets[some])
+            for name, column in shards.columns.items():
+                if column.is_per_token:
+                    shard.arrays.copy_rows(found, columns[name], offsets[some], column.tensor_name)
+                else:
+                    columns[name].append(column.view(shard.tensors).take(found))
             let_pages_go(shard.tensors["data"])
         places = np.argsort(by_shard)
-        columns = {
-            name: cells[column.tensor_name]
-            if column.is_per_token
-            else join_values(by_row[name]).take(places)
-            for name, column in shards.columns.items()
-        }
-        return cells["data"], lengths, columns
+        for name, values in columns.items():
+            if isinstance(values, list):
+                columns[name] = join_values(values).take(places)
+        return Block(indices, ids, lengths, columns)
 
 
-def join_pieces(
-    columns: Columns, block: Block, starts: np.ndarray, max_visits: np.ndarray
-) -> Block:
-    """Return the sequences of a block of pieces: those of one or more visits, which must be equal.
+def join_pieces(columns: Columns, block: Block, starts: np.ndarray) -> Block:
+    """Return the sequences of a block of pieces, of one or more visits, which must be equal.
 
-    Every visit covers the whole sequence, but each may be cut elsewhere.
+    Each visit may be cut elsewhere. A token that has several pieces must be the same in all.
 
     Args:
         block: of rows, those of a sequence together, and in the order of their starts.
         starts: int64[rows], the place of the first token in the sequence.
-        max_visits: int64[N], how many visits each sequence may have.
 
     Raises:
-        ValueError: the pieces are not those of such visits; with a message without the folder.
+        ValueError: a token has no piece, or pieces differ; with a message without the folder.
     """
     firsts = np.flatnonzero(np.diff(block.indices, prepend=-1))
     indices = block.indices[firsts]
     owners = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(starts)))
-    num_visits = np.bincount(owners[starts == 0], minlength=len(firsts))
-    for number in np.flatnonzero(num_visits > max_visits)[:1]:
-        times = "twice" if max_visits[number] == 1 else f"more than {max_visits[number]} times"
-        raise ValueError(f"sequence {indices[number]} occurs {times}")
     lengths = np.maximum.reduceat(starts + block.lengths, firsts)
-    is_wrong = num_visits * lengths != np.add.reduceat(block.lengths, firsts)
-    if not is_wrong.any():  # else there may be any number of cells
+    sums = np.add.reduceat(block.lengths, firsts)
+    has_gap = (starts[firsts] != 0) | (lengths > sums)
+    has_gap |= np.maximum.reduceat(starts, firsts) > sums  # whose end may have wrapped around
+    if not has_gap.any():  # else there may be any number of cells
         offsets = to_offsets(lengths)
         cells = expand_ranges(offsets[owners] + starts, block.lengths)
-        of_cells = np.bincount(cells, minlength=offsets[-1]) != np.repeat(num_visits, lengths)
-        is_wrong = np.logical_or.reduceat(of_cells, offsets[:-1])
-    for index in indices[is_wrong][:1]:
+        entries = np.full(offsets[-1], -1)
+        entries[cells] = np.arange(len(cells))
+        has_gap = np.logical_or.reduceat(entries < 0, offsets[:-1])
+    for index in indices[has_gap][:1]:
         raise ValueError(f"pieces of sequence {index} do not follow one another")
-    entries = np.empty(offsets[-1], np.int64)
-    entries[cells] = np.arange(len(cells))
     # Which entry becomes that of a sequence or token, and which of these each entry must equal.
     ways = (firsts, owners), (entries, cells)
 
@@ -419,28 +391,6 @@ def join_pieces(
     return Block(indices, ids, lengths, found)
 
 
-def _read_places(shards: ShardSet, number: int) -> np.ndarray:
-    """Check every batch of a shard; return each row's original index, start and length, [3, rows].
-
-    A copy: views would keep the file of every shard open.
-    """
-    shard = open_sound(shards, number)
-    indices = read_original_indices(shard, shards.num_store_sequences)
-    return np.stack([indices, shard.arrays.piece_starts, shard.tensors["lengths"]])
-
-
-def open_sound(shards: ShardSet, number: int) -> Shard:
-    """Open a shard and check each of its batches.
-
-    Raises:
-        FolderError: a batch is damaged.
-    """
-    shard = shards.open_shard(number)
-    for index in np.flatnonzero(shard.find_unsound()).tolist():
-        shard[index]  # raises the error that describes what is wrong
-    return shard
-
-
 def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
     """Return the sequence of each row of a shard, int64, -1 for filler rows; a view.
 
@@ -448,9 +398,7 @@ def read_original_indices(shard: Shard, num_sequences: int) -> np.ndarray:
         FolderError: an index is outside the stores, which have `num_sequences`.
     """
     indices, lengths = shard.tensors["original_indices"], shard.tensors["lengths"]
-    outside = np.flatnonzero(((indices < 0) | (indices >= num_sequences)) & (lengths > 0))
-    if len(outside):
-        index = indices[outside[0]]
+    for index in indices[((indices < 0) | (indices >= num_sequences)) & (lengths > 0)][:1]:
         raise FolderError(
             f"{shard.path}: original index {index}, the store has {num_sequences:,} sequences"
         )

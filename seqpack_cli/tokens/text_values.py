@@ -76,9 +76,8 @@ class TextValues(Sequence[str]):
         return self.data[start:end].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        first = int(self.offsets[0])
-        raw = self.data[first : int(self.offsets[-1])].tobytes()
-        ends = (self.offsets - first).tolist()
+        own = self.trim()
+        raw, ends = own.data.tobytes(), own.offsets.tolist()
         if raw.isascii():  # then bytes are characters, and one call decodes all texts
             text = raw.decode()
             return (text[start:end] for start, end in pairwise(ends))
@@ -87,6 +86,11 @@ class TextValues(Sequence[str]):
     def tolist(self) -> list[str]:
         """Decode all texts."""
         return list(self)
+
+    def trim(self) -> TextValues:
+        """Return the same texts, whose bytes are all of data, as a view."""
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        return TextValues(self.data[first:last], self.offsets - first)
 
     def take(self, indices: np.ndarray) -> TextValues:
         """Return the texts at some places, as a copy; an empty one for -1."""
@@ -100,9 +104,8 @@ class TextValues(Sequence[str]):
 
     def find_wrong(self) -> np.ndarray:
         """Find texts that are not UTF-8, bool[N]; the offsets must be right."""
-        first, last = int(self.offsets[0]), int(self.offsets[-1])
         starts = self.offsets[:-1][self.lengths > 0]
-        if is_utf8(self.data[first:last]) and not ((self.data[starts] & 0xC0) == 0x80).any():
+        if is_utf8(self.trim().data) and not ((self.data[starts] & 0xC0) == 0x80).any():
             return np.zeros(len(self), bool)
         ends = pairwise(self.offsets.tolist())
         return np.array([not is_utf8(self.data[start:end]) for start, end in ends], bool)
@@ -129,13 +132,11 @@ def join_values(
     pieces: Sequence[np.ndarray | TextValues],
 ) -> np.ndarray | TextValues:
     """Concatenate pieces of one column."""
-    texts = [piece for piece in pieces if isinstance(piece, TextValues)]
+    texts = [piece.trim() for piece in pieces if isinstance(piece, TextValues)]
     if not texts:
         return np.concatenate(pieces)
-    data = [text.data[int(text.offsets[0]) : int(text.offsets[-1])] for text in texts]
-    return TextValues(
-        np.concatenate(data), to_offsets(np.concatenate([text.lengths for text in texts]))
-    )
+    lengths = np.concatenate([text.lengths for text in texts])
+    return TextValues(np.concatenate([text.data for text in texts]), to_offsets(lengths))
 
 
 def find_differing_values(
@@ -146,6 +147,6 @@ def find_differing_values(
     Floating-point numbers are compared by their bits: 0.0 and -0.0 are different.
     """
     if isinstance(first, TextValues) and isinstance(second, TextValues):
-        data, others = (text.data[text.offsets[0] : text.offsets[-1]] for text in (first, second))
+        data, others = first.trim().data, second.trim().data
         return find_differing(data, others, first.lengths, second.lengths)
     return np.flatnonzero(view_bits(np.asarray(first)) != view_bits(np.asarray(second)))

@@ -19,7 +19,7 @@ from seqpack_cli.files.places import Place, at
 from seqpack_cli.runs.workers import Progress
 from seqpack_cli.shards.shard_set import (
     ShardSet,
-    are_stores_there,
+    locate_stores,
     open_packed_stores,
     share_places,
     show_packed_columns,
@@ -154,11 +154,12 @@ def _find_packed_store(
     shards: ShardSet, options: VerifyOptions, places: list[Place]
 ) -> PackedStore:
     try:
-        store = open_packed_stores(shards, places, check_indices=False)
+        found = locate_stores(shards, places)
     except SeqpackError as error:
-        if options.level != "structure" or places or are_stores_there(shards):
+        if options.level != "structure" or places:
             raise
         return PackedStore(None, error.message)
+    store = open_packed_stores(shards, found, check_indices=False)
     for each in store.folders:
         files = [file for part in each.manifest["parts"] for file in part["files"]]
         at(each.path).check_copies(files)

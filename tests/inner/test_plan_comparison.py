@@ -247,7 +247,7 @@ def test_another_store_of_the_same_lengths_is_not_compared(tmp_path: Path) -> No
     (tmp_path / "second" / "store").rename(tmp_path / "first" / "store")
     code, report = verify_by_command(path)
     assert (code, report["plan"]["compared"]) == (0, False)
-    assert "not the token store that these shards were packed from" in report["plan"]["why_not"]
+    assert "not a token store that these shards were packed from" in report["plan"]["why_not"]
 
 
 def claim_another_visit(manifest: dict[str, Any]) -> None:

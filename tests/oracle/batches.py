@@ -219,8 +219,7 @@ def join_rows(batches: list[PageBatch]) -> dict[int, dict[str, Any]]:
         ValueError: an index is not one of the stores, a piece is missing, or visits differ.
     """
     rows: dict[int, dict[str, Any]] = {}
-    starts: dict[int, Counter[int]] = {}
-    stops: dict[int, Counter[int]] = {}
+    stops: dict[int, int] = {}
     side = batches[0].side
     per_token = {each["name"] for each in side["columns"] if each["kind"] in PER_TOKEN}
     for batch in batches:
@@ -231,8 +230,7 @@ def join_rows(batches: list[PageBatch]) -> dict[int, dict[str, Any]]:
             if not lengths[row]:
                 continue
             known = rows.setdefault(index, {"ids": {}, **{name: {} for name in per_token}})
-            starts.setdefault(index, Counter())[firsts[row]] += 1
-            stops.setdefault(index, Counter())[firsts[row] + lengths[row]] += 1
+            stops[index] = max(stops.get(index, 0), firsts[row] + lengths[row])
             for step, cell in enumerate(batch.cells[row], firsts[row]):
                 found = {"ids": ids[cell], **{name: columns[name][cell] for name in per_token}}
                 for name, value in found.items():
@@ -241,16 +239,13 @@ def join_rows(batches: list[PageBatch]) -> dict[int, dict[str, Any]]:
             for name in columns.keys() - per_token:
                 if known.setdefault(name, columns[name][row]) != columns[name][row]:
                     raise ValueError(f"sequence {index} differs in {name}")
-    stores = [each for each in side["stores"] for _ in range(each["num_sequences"])]
+    num_sequences = sum(each["num_sequences"] for each in side["stores"])
     for index, row in rows.items():
-        end, begins, ends = max(stops[index]), starts[index], stops[index]
-        is_chain = begins[0] == ends[end] and not begins[end]
-        inner = {*begins, *ends} - {0, end}
-        if not is_chain or any(begins[place] != ends[place] for place in inner) or ends[0]:
+        end = stops[index]
+        if len(row["ids"]) != end or min(row["ids"]) != 0:
             raise ValueError(f"sequence {index} has missing pieces")
-        most = -(-float(stores[index]["passes"]) // 1) if 0 <= index < len(stores) else 0
-        if begins[0] > most:
-            raise ValueError(f"sequence {index} occurs too often")
+        if not 0 <= index < num_sequences:
+            raise ValueError(f"no store has sequence {index}")
         for name in ("ids", *per_token):
             row[name] = [row[name][step] for step in range(end)]
     return {index: rows[index] for index in sorted(rows)}

@@ -23,7 +23,7 @@ LEVEL = "structure"
 
 def make_fills(shards: ShardSet) -> RowFills | StreamLinks:
     """Return what checks the shards of a set, one after another."""
-    num_rounds = max(shards.max_visits)
+    num_rounds = shards.max_visits
     if shards.options.carries_state:
         return StreamLinks(num_rounds)
     return RowFills(shards.options, num_rounds)

@@ -159,7 +159,7 @@ def check_batches(shard: Shard, *, max_tokens: int | None) -> tuple[list[Finding
     unsound = shard.find_unsound()
     for inside in np.flatnonzero(unsound).tolist():
         try:
-            shard[inside]
+            shard.check(inside)
         except FolderError as error:
             what = error.message.removeprefix(f"{shard.path}: batch {inside}: ")
             findings.append(Finding(LEVEL, name, what, batch=shard.first_batch + inside))
