@@ -99,15 +99,15 @@ def test_verify_finds_each_of_several_stores(tmp_path: Path) -> None:
     moved = b.rename(tmp_path / "moved")
     result = run(*verify)
     assert result.exit_code == 4
-    assert f"{tmp_path}/out: its token store 2 of 3 is not at ../b\n" in result.stderr
+    assert f"{tmp_path}/out: its token store is not at ../b\n" in result.stderr
     assert run(*verify, "--tokens", moved).exit_code == 0
     assert run(*verify, "--tokens", moved, "--tokens", a).exit_code == 0
     result = run(*verify, "--tokens", d)
-    assert f"{d}: not one of the 3 token stores that these shards were packed" in result.stderr
+    assert f"{d}: not a token store that these shards were packed from" in result.stderr
     d.rename(b)
     result = run(*verify)
     assert result.exit_code == 4
-    assert f"{b}: not the token store 2 of 3 that these shards were packed from" in result.stderr
+    assert f"{b}: not a token store that these shards were packed from" in result.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
