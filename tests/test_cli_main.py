@@ -130,6 +130,13 @@ def test_module_runs_like_the_command():
     assert done.stdout.startswith("seqpack, version ")
 
 
+@pytest.mark.parametrize(("name", "shown"), [("Maß", "Maß"), ("Ma\udcdf", r"Ma\udcdf")])
+def test_json_spells_unicode_as_it_is(tmp_path, name, shown):
+    (tmp_path / "a.txt").write_text("a\n")
+    assert run("tokenize", tmp_path / "a.txt", "-o", tmp_path / name).exit_code == 0
+    assert f'/{shown}"' in run("inspect", tmp_path / name, "--json").stdout
+
+
 def test_json_prints_one_document(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo two\n")
     tokens, shards = tmp_path / "tokens", tmp_path / "shards"
