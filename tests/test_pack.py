@@ -32,6 +32,7 @@ from oracle.side import name_stores
 from oracle.stores import PageStore, StoreWriter, read_store
 from torch.nn.utils import rnn
 
+import seqpack_cli
 from seqpack_cli import (
     Executor,
     PackedBatch,
@@ -488,6 +489,23 @@ def test_shards_of_imported_ids_are_those_of_the_page(
     write_pair(tmp_path / "pair", documents, "int32")
     write_store(tmp_path / "store", tmp_path / "pair", documents, vocab_size)
     check_same_as_page([[read_store(tmp_path / "store")]], tmp_path, layout, given)
+
+
+@pytest.mark.parametrize("window", [3, 5, 16])
+def test_windows_go_over_the_borders_of_parts(tmp_path: Path, window: int) -> None:
+    lines = "\n".join("a" * (7 * number % 23 + 1) for number in range(40))
+    (tmp_path / "a.txt").write_text(lines)
+    found = []
+    for name, size in (("one", 1 << 20), ("many", 50)):
+        options = ("-o", tmp_path / name, "--part-bytes", size)
+        assert run("tokenize", tmp_path / "a.txt", *options).exit_code == 0
+        pack(
+            tmp_path / name, tmp_path / f"{name}_shards", window=window, batch_size=2, executor=HERE
+        )
+        shards = seqpack_cli.open_shards(tmp_path / f"{name}_shards")
+        found.append([batch.original_indices.tolist() for batch in shards])
+    assert len([*(tmp_path / "many").glob("*.bin")]) > 6
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
