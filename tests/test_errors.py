@@ -143,7 +143,7 @@ def test_error_text_moves_no_cursor_and_ends_no_line() -> None:
 
 
 def test_error_shows_no_secret_of_a_url_and_nothing_else_less() -> None:
-    """An endpoint with a password stands in what botocore says."""
+    """botocore repeats the endpoint, which has a password."""
     said = 'no answer from "http://me:SECRET@host:9000/bucket?token=SECRET"'
     masked = 'no answer from "http://***@host:9000/bucket?token=***"'
     assert str(FolderError(said, hint=said)) == f"{masked}\n\nhint: {masked}"

@@ -303,7 +303,7 @@ def test_inputs_are_files_folders_and_globs(
 
 
 def test_order_of_a_glob_is_that_of_python(root: str) -> None:
-    """A folder that it matches stands where its name does; what is a name is no glob."""
+    """The files of a matched folder are sorted by its name; the name of a file is never a glob."""
     make_files(root, "en-US/a.txt", "en/b.txt", "en.txt", "en/a/c.txt", "B.txt", "v1/d.txt")
     found = "B.txt en/a/c.txt en/b.txt en-US/a.txt en.txt"
     assert find(root, "/[Be]*") == found

@@ -196,7 +196,7 @@ class BatchTable:
     def expand(self) -> BatchTable:
         """Return the same batches with one row per batch."""
         table = self.take(np.repeat(np.arange(len(self)), self.counts))
-        numbers = expand_ranges(np.zeros_like(self.counts), self.counts)
+        numbers = expand_ranges(0, self.counts)
         return table._skip(numbers, np.ones(len(table), np.int64))
 
     def cut(self, cuts: Sequence[int]) -> list[BatchTable]:

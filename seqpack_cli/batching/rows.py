@@ -190,7 +190,7 @@ def _deal_streams(
     num_all, streams = len(row_offsets) - 1, np.arange(num_streams)
     num_rows = num_all // num_streams + (streams >= num_streams - num_all % num_streams)
     stream_of = np.repeat(streams, num_rows)
-    step_of = expand_ranges(np.zeros_like(streams), num_rows)
+    step_of = expand_ranges(0, num_rows)
     order = np.argsort(step_of, kind="stable")
     # pieces that go on from the row before, or in the next row, of their stream
     links = np.zeros(len(rows.indices), np.uint8)

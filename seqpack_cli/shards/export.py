@@ -23,9 +23,7 @@ from seqpack_cli.batching.options import LAYOUTS
 from seqpack_cli.errors import DataError, FolderError, OptionError, check_choice
 from seqpack_cli.files import disk
 from seqpack_cli.files.disk import TEMP_PATTERN, HashingWriter
-from seqpack_cli.files.manifest import (
-    check_outside_runs,
-)
+from seqpack_cli.files.manifest import check_outside_runs
 from seqpack_cli.files.mapping import let_pages_go
 from seqpack_cli.files.objects import AnyPath
 from seqpack_cli.files.outputs import (

@@ -147,7 +147,7 @@ def test_case_28_disk_full_at_a_shard(tmp_path: Path, small_disk: Path) -> None:
     num_finished = int(match[1])
     assert num_finished > 2
     check_unfinished(out, str(num_finished), "pack")
-    assert run(*arguments, "-o", out).exit_code == 5, "there still is no room"
+    assert run(*arguments, "-o", out).exit_code == 5, "the disk is still full"
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     result = run(*arguments, "-o", out)
     assert result.exit_code == 0
