@@ -11,7 +11,6 @@ from torch import nn
 
 DECODERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "GPT2", "GPTNeoX", "Gemma2", "Olmo2")
 ENCODERS = ("Bert", "Roberta", "ModernBert")
-ROTARY = frozenset(DECODERS) - {"GPT2"}  # their outputs do not depend on the first position
 LAYER_TYPES = {"Mistral": 3, "Gemma2": 3}  # the sliding window
 
 
